@@ -1,0 +1,399 @@
+"""The one abstract agent: a LightningModule over R replicas that acts, observes and trains its network.
+
+An algorithm (``nl_lightning.agents``) states only what differs: the design matrix, the mean, the radius, the optimism. The state of an agent is its network, its design matrices, its radii, its buffer and the
+number of its random draws; ``state_dict`` holds all of it. The network computes in the module's precision, design
+matrices, radii and scores in float64.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple, cast
+
+import lightning as L
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from nl_lightning import training
+from nl_lightning.buffer import ReplayBuffer
+from nl_lightning.callbacks import Confidence
+from nl_lightning.checks import check_arms, check_reward, check_training_settings
+from nl_lightning.design import DESIGNS, DesignKind
+from nl_lightning.link import SLOPE_BOUND, mu, slope
+from nl_lightning.networks import MLP, Factors, Init
+from nl_lightning.randomness import ActionNoise
+from nl_lightning.settings import SETTINGS, PerReplica, SettingName, per_replica
+
+
+class View(NamedTuple):
+    """What an agent sees in the arms of a round before it chooses: all that depends on the network alone."""
+
+    arms: Tensor
+    """(R, K, d)"""
+    mean: Tensor
+    """(R, K), the estimate that the bonus is added to"""
+    weight: Tensor
+    """(R, K), the weight of an observation of this arm in the design matrix"""
+    factors: Factors
+    """of the gradients, prepared by the design: (R, K, out), (R, K, in) a layer"""
+
+
+class Choice(NamedTuple):
+    """The decision of a round, one arm a replica."""
+
+    arm: Tensor
+    """(R,)"""
+    score: Tensor
+    """(R, K)"""
+    mean: Tensor
+    """(R, K)"""
+    bonus: Tensor
+    """(R, K), the exploration width; for Thompson sampling the standard deviation"""
+    view: View
+
+    def chosen(self, values: Tensor) -> Tensor:
+        """The entry of the chosen arm: (R, K) -> (R,)"""
+        return values.gather(1, self.arm.unsqueeze(1)).squeeze(1)
+
+
+class TrainingBatch(NamedTuple):
+    """The replay buffer as ``training_step`` gets it: x (R, n, d), reward (R, n)."""
+
+    x: Tensor
+    reward: Tensor
+    due: bool
+    """False for the rounds after the last call of TrainNN, fewer than ``update_every``"""
+
+
+class TrainNNDiverged(RuntimeError):
+    """TrainNN left the finite numbers or was bound to."""
+
+
+class Agent(L.LightningModule, ABC):
+    """A logistic bandit algorithm over R replicas.
+
+    Args:
+        dim: number d of features of an arm.
+        nu: exploration parameter, >= 0.
+        lam: regularisation parameter, > 0.
+        kappa: 1/kappa bounds the slope of mu from below, >= 4.
+        S: bound on the norm of the true parameter, > 0.
+        mode: ``practical``, the setting of the paper's experiments.
+        design: ``diagonal`` keeps the diagonal of the design matrix, ``full`` all of it.
+        replicas: number R of independent replicas, with seeds ``seed``, ``seed + 1``, ...; beside a grid, the number of
+            seeds of each of its combinations.
+        seed: seed of the first replica, or a list of R seeds.
+        grid: lists of values of nu, lam, kappa, S; every combination becomes a replica.
+        delta: confidence level of the theory's radii (no effect in practical mode, where nu absorbs it).
+        C1: constant of the theory's regularisation (no effect in practical mode).
+        C6: constant of the theory's first radius (no effect in practical mode).
+        C7: constant of the theory's second radius (no effect in practical mode).
+        init: ``uniform`` in +-1/sqrt(fan_in), or the paper's ``symmetric`` start (even dim and width).
+        lr: step of gradient descent in TrainNN.
+        steps: number J of gradient steps of one TrainNN.
+        update_every: rounds between two calls of TrainNN.
+        warm_start: whether TrainNN starts from the current parameters or from the initial ones.
+        on_divergence: ``stop`` with an error when TrainNN of a replica diverges, or ``mark`` that replica and go on with
+            the others; ``auto`` marks where replicas compare settings and stops where they differ in their seed only.
+    """
+
+    name: str
+    """The algorithm's name in the paper's tables."""
+    variance_weighted: bool
+    """Whether the design matrix is W = sum mu'(f) g g^T + lam I, or V = sum g g^T + kappa lam I."""
+    mean_is_probability: bool = False
+    """Whether the bonus is added to mu(f), or to f."""
+    thompson: bool = False
+    """Whether the score is a normal draw around the mean, or the mean plus the bonus."""
+
+    nu: Tensor
+    lam: Tensor
+    kappa: Tensor
+    S: Tensor
+    radius: Tensor
+    """(R,), by which an arm's norm is multiplied"""
+    effective_dimension: Tensor
+    """(R,), the log-determinant that the radius grows with"""
+    rounds: Tensor
+    """(R,), observed rounds"""
+    _information_weight: Tensor
+    diverged_at: Tensor
+    """(R,), the round in which TrainNN diverged, 0 where it did not"""
+
+    def __init__(
+        self,
+        dim: int,
+        nu: PerReplica = 0.1,
+        lam: PerReplica = 1.0,
+        kappa: PerReplica = 10.0,
+        S: PerReplica = 1.0,
+        mode: Literal["practical"] = "practical",
+        design: DesignKind = "diagonal",
+        replicas: int = 1,
+        seed: int | list[int] = 0,
+        grid: dict[SettingName, list[float]] | None = None,
+        delta: float = 0.05,
+        C1: float = 1.0,
+        C6: float = 1.0,
+        C7: float = 1.0,
+        init: Init = "uniform",
+        lr: float = 0.01,
+        steps: int = 100,
+        update_every: int = 50,
+        warm_start: bool = True,
+        on_divergence: Literal["auto", "stop", "mark"] = "auto",
+    ) -> None:
+        super().__init__()
+        check_training_settings(
+            dim=dim,
+            mode=mode,
+            design=design,
+            init=init,
+            on_divergence=on_divergence,
+            delta=delta,
+            lr=lr,
+            steps=steps,
+            update_every=update_every,
+        )
+        values: dict[SettingName, PerReplica] = {"nu": nu, "lam": lam, "kappa": kappa, "S": S}
+        self.settings = per_replica(values, replicas, seed, grid)
+        self.dim = dim
+        self.design_kind: DesignKind = design
+        self.init: Init = init
+        self.lr, self.steps, self.update_every, self.warm_start = lr, steps, update_every, warm_start
+        self._mark_divergence = self.settings.compared if on_divergence == "auto" else on_divergence == "mark"
+        self.automatic_optimization = False
+        self.noise = ActionNoise(self.settings.seeds, normal=self.thompson)
+        for name in SETTINGS:
+            self.register_buffer(name, torch.tensor(getattr(self.settings, name), dtype=torch.float64))
+        self.register_buffer("rounds", torch.zeros(self.replicas, dtype=torch.long))
+        self.register_buffer("diverged_at", torch.zeros(self.replicas, dtype=torch.long))
+        self._any_diverged = False
+        self.save_hyperparameters()
+
+    def _build(self, sizes: list[int]) -> None:
+        """Make the network with layers of these sizes, and what is kept for each of its parameters."""
+        self.network = MLP(sizes, self.settings.seeds, self.init)
+        self.initial_weights = nn.ParameterList(nn.Parameter(w.detach().clone(), False) for w in self.network.weights)
+        make_design = DESIGNS[self.design_kind]
+        self.design = make_design(self.network.shapes, self.lam if self.variance_weighted else self.kappa * self.lam)
+        self.information = make_design(self.network.shapes, torch.ones_like(self.lam))
+        self.register_buffer("_information_weight", self.information_weight().unsqueeze(1), persistent=False)
+        self.buffer = ReplayBuffer(self.replicas, self.dim)
+        nothing = torch.zeros_like(self.lam)
+        self.register_buffer("effective_dimension", nothing)
+        self.register_buffer("radius", self.radius_of(nothing))
+
+    # ---- what an algorithm states -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def radius_of(self, d: Tensor) -> Tensor:
+        """(R,): the radius at effective dimension d (R,)"""
+
+    def information_weight(self) -> Tensor:
+        """(R,): the multiple of g g^T in the effective dimension logdet(weight sum g g^T + I): R, but for NCBF-UCB"""
+        return torch.full_like(self.lam, SLOPE_BOUND)
+
+    # ---- a round ------------------------------------------------------------------------------------------------
+
+    @property
+    def replicas(self) -> int:
+        """R"""
+        return len(self.settings.seeds)
+
+    def act(self, arms: Tensor) -> Choice:
+        """Choose an arm for every replica from (R, K, d), or from (K, d) shown to all. Draws random numbers, no more."""
+        arms = check_arms(arms, self.replicas, self.dim).to(self.network.weights[0])
+        if arms.dim() == 2:
+            arms = arms.expand(self.replicas, -1, -1)
+        return self.choose(self.look(arms))
+
+    @torch.no_grad()
+    def observe(self, choice: Choice, reward: Tensor, accepted: Tensor | None = None) -> None:
+        """Learn a choice's reward (R,): buffer, design matrix, radii. Replicas with ``accepted`` (R,) False do not."""
+        reward, accepted = check_reward(reward, accepted, choice.arm)
+        rows = None if accepted is None else accepted.unsqueeze(1)
+        index = choice.arm[:, None, None].expand(-1, 1, self.dim)
+        self.buffer.append(choice.view.arms.gather(1, index), reward.unsqueeze(1), rows)
+        self.update_confidence(choice, accepted)
+
+    @torch.no_grad()
+    def look(self, arms: Tensor) -> View:
+        """Evaluate the network on arms (R, N, d), unchecked."""
+        f, factors = self.network.factors(arms)
+        mean = mu(f) if self.mean_is_probability else f
+        weight = slope(f) if self.variance_weighted else torch.ones_like(f)
+        return View(arms, mean.to(self.lam.dtype), weight.to(self.lam.dtype), self.design.prepare(factors))
+
+    def look_ahead(self, arms: Tensor) -> list[View]:
+        """The views of C rounds (R, C, K, d) at once: the network does not change between two calls of TrainNN."""
+        rounds = arms.shape[1:3]
+        view = self.look(arms.flatten(1, 2))
+
+        def split(values: Tensor) -> tuple[Tensor, ...]:
+            return values.unflatten(1, rounds).unbind(1)
+
+        layers = [list(zip(split(delta), split(z), strict=True)) for delta, z in view.factors]
+        return [
+            View(*parts) for parts in zip(arms.unbind(1), split(view.mean), split(view.weight), zip(*layers), strict=True)
+        ]
+
+    @torch.no_grad()
+    def choose(self, view: View) -> Choice:
+        """Score the arms of a view and take the best one; of equal ones any, with equal chances.
+
+        UCB: score = mean + bonus.  Thompson sampling: score ~ N(mean, bonus^2).  bonus = radius * norm
+        """
+        uniform, normal = self.noise.next(view.mean)
+        bonus = self.design.norm(view.factors).mul_(self.radius.unsqueeze(1))
+        score = view.mean + bonus if normal is None else torch.addcmul(view.mean, bonus, normal)
+        arm = (uniform * (score == score.amax(1, keepdim=True))).argmax(1)
+        return Choice(arm, score, view.mean, bonus, view)
+
+    @torch.no_grad()
+    def update_confidence(self, choice: Choice, accepted: Tensor | None = None) -> None:
+        """Design matrix, effective dimension and radius after a choice, with the values of its time."""
+        learned = torch.zeros_like(choice.score).scatter_(1, choice.arm.unsqueeze(1), 1)
+        if accepted is not None:
+            learned = learned * accepted.unsqueeze(1)
+        self.design.add(choice.view.factors, learned * choice.view.weight)
+        self.information.add(choice.view.factors, learned * self._information_weight)
+        self.effective_dimension = self.information.logdet()
+        self.radius = self.radius_of(self.effective_dimension)
+        self.rounds += 1 if accepted is None else accepted
+
+    def weights(self, replica: int = 0) -> list[Tensor]:
+        """[W_1, ..., W_L] of one replica, each (out, in)"""
+        return [weight[replica].detach().clone() for weight in self.network.weights]
+
+    # ---- TrainNN ------------------------------------------------------------------------------------------------
+
+    def train_nn(self) -> None:
+        """TrainNN on the buffer."""
+        self._train_nn(*self.buffer.rows())
+
+    @torch.no_grad()
+    def _train_nn(self, x: Tensor, reward: Tensor) -> None:
+        weights = list(self.network.weights)
+        before = [weight.clone() for weight in weights]
+        if not self.warm_start:
+            for weight, initial in zip(weights, self.initial_weights, strict=True):
+                weight.copy_(initial)
+        # theta <- (1 - 2 lr lam) theta - ... does not contract from lr lam = 1 on
+        hopeless = self.lr * self.lam >= 1
+        lr = torch.full_like(self.lam, self.lr).masked_fill_(hopeless | (self.diverged_at > 0), 0)
+        training.train_nn(weights, x, reward, self.lam.to(x.dtype), lr.to(x.dtype), self.steps)
+        finite = torch.stack([weight.isfinite().flatten(1).all(1) for weight in weights]).all(0)
+        failed = (hopeless | ~finite) & (self.diverged_at == 0)
+        if failed.any():
+            for weight, old in zip(weights, before, strict=True):
+                weight.copy_(torch.where(failed[:, None, None], old, weight))
+            self._mark_diverged(failed)
+
+    def _mark_diverged(self, failed: Tensor) -> None:
+        """Stop, or mark the replicas that failed and let the others go on."""
+        replicas = failed.nonzero().flatten().tolist()
+        if self._mark_divergence:
+            self.diverged_at = torch.where(failed, self.rounds.clamp_min(1), self.diverged_at)
+            self._any_diverged = True
+            if not (self.diverged_at > 0).all():
+                return
+        first = replicas[0]
+        settings = self.settings.of(first)
+        cause = (
+            f"lr * lam = {self.lr * settings['lam']:g}, and gradient descent on lam |theta|^2 does not contract from 1 on; "
+            f"take lam < {1 / self.lr:g} or lr < {1 / settings['lam']:g}"
+            if self.lr * settings["lam"] >= 1
+            else f"the parameters became infinite or NaN; take a smaller lr (it is {self.lr:g}) or a larger lam"
+        )
+        listed = ", ".join(f"{name} = {value:g}" for name, value in settings.items())
+        others = f" (so did {len(replicas) - 1} other replicas)" if len(replicas) > 1 else ""
+        raise TrainNNDiverged(
+            f"TrainNN diverged in replica {first} ({listed}) at round {int(self.rounds[first])}{others}: {cause}. "
+            "Its parameters are those from before this call."
+        )
+
+    @property
+    def alive(self) -> Tensor | None:
+        """(R,): the replicas whose TrainNN did not diverge; None where all are."""
+        return self.diverged_at == 0 if self._any_diverged else None
+
+    # ---- Lightning ----------------------------------------------------------------------------------------------
+
+    def training_step(self, batch: TrainingBatch, batch_idx: int) -> None:
+        """One batch is one call of TrainNN, and one optimizer step: ``trainer.global_step`` counts calls of TrainNN."""
+        if batch.due:
+            optimizer = cast(Optimizer, self.optimizers())
+            optimizer.step(partial(self._train_nn, batch.x, batch.reward))
+
+    def configure_optimizers(self) -> Optimizer:
+        return GradientDescent(self.network.parameters(), {"lr": self.lr})
+
+    def configure_callbacks(self) -> list[L.Callback]:
+        return [Confidence()]
+
+    # ---- state --------------------------------------------------------------------------------------------------
+
+    def identity(self) -> dict[str, Any]:
+        """What a stored state must agree with."""
+        return {
+            "agent": self.name,
+            "layers": [list(shape) for shape in self.network.shapes],
+            "design": self.design_kind,
+            **{name: getattr(self.settings, name) for name in (*SETTINGS, "seeds")},
+        }
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"identity": self.identity(), "draws": self.noise.position}
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        for name, mine in self.identity().items():
+            stored = state["identity"].get(name)
+            if stored != mine:
+                raise ValueError(
+                    f"This checkpoint is of another agent: its {name} is {stored}, here it is {mine}. "
+                    "Load it into an agent with the settings it was made with."
+                )
+        self.noise.position = state["draws"]
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if "_extra_state" not in state_dict:
+            raise ValueError("This checkpoint is not of a bandit agent: it says nothing of algorithm and settings.")
+        result = super().load_state_dict(state_dict, *args, **kwargs)
+        self._any_diverged = bool((self.diverged_at > 0).any())
+        return result
+
+
+class GradientDescent(Optimizer):
+    """One step is the whole TrainNN, handed over as the closure.
+
+    J calls of Lightning's optimizer hooks would cost more than the J gradient steps between them.
+    """
+
+    def step(self, closure: Any = None) -> None:
+        closure()
+
+
+class LinearAgent(Agent):
+    """An agent on f(x) = x . theta: a network of depth 1, with x as its gradient."""
+
+    def __init__(self, dim: int, **settings: Any) -> None:
+        super().__init__(dim, **settings)
+        self._build([dim, 1])
+
+
+class NeuralAgent(Agent):
+    """An agent on f(x) = W_L relu(... relu(W_1 x)).
+
+    Args:
+        width: number m of hidden units a layer.
+        depth: number L of layers, >= 1.
+    """
+
+    def __init__(self, dim: int, width: int = 20, depth: int = 2, **settings: Any) -> None:
+        super().__init__(dim, **settings)
+        for name, value in (("width", width), ("depth", depth)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+        self._build([dim, *[width] * (depth - 1), 1])

@@ -1,0 +1,21 @@
+from typing import final
+
+from torch import Tensor
+
+from nl_lightning import radii
+from nl_lightning.agent import LinearAgent
+
+
+@final
+class AdaOFUECOLog(LinearAgent):
+    """ada-OFU-ECOLog (Faury et al. 2022).
+
+    W = sum mu'(f) x x^T + lam I,    d2 = logdet(R sum x x^T + I)
+    score = f + nu S (sqrt(d2) + sqrt(lam)) |x|_{W^-1}
+    """
+
+    name = "ada-OFU-ECOLog"
+    variance_weighted = True
+
+    def radius_of(self, d: Tensor) -> Tensor:
+        return radii.ada_ofu_ecolog(self.nu, self.lam, self.S, d)

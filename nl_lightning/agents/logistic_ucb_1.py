@@ -1,0 +1,22 @@
+from typing import final
+
+from torch import Tensor
+
+from nl_lightning import radii
+from nl_lightning.agent import LinearAgent
+
+
+@final
+class LogisticUCB1(LinearAgent):
+    """Logistic-UCB-1 (Faury et al. 2020).
+
+    V = sum x x^T + kappa lam I,    d2 = logdet(R sum x x^T + I)
+    score = mu(f) + nu R sqrt(kappa) (1 + 2S) (S sqrt(lam) + d2 / sqrt(lam)) |x|_{V^-1}
+    """
+
+    name = "Logistic-UCB-1"
+    variance_weighted = False
+    mean_is_probability = True
+
+    def radius_of(self, d: Tensor) -> Tensor:
+        return radii.logistic_ucb_1(self.nu, self.lam, self.kappa, self.S, d)

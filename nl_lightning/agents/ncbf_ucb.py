@@ -1,0 +1,24 @@
+from typing import final
+
+from torch import Tensor
+
+from nl_lightning import radii
+from nl_lightning.agent import NeuralAgent
+
+
+@final
+class NCBFUCB(NeuralAgent):
+    """NCBF-UCB (Verma et al. 2025).
+
+    V = sum g g^T + kappa lam I,    d1 = logdet(sum g g^T / kappa + I)
+    score = f + nu (kappa sqrt(d1) + S sqrt(kappa lam)) |g|_{V^-1}
+    """
+
+    name = "NCBF-UCB"
+    variance_weighted = False
+
+    def information_weight(self) -> Tensor:
+        return 1 / self.kappa
+
+    def radius_of(self, d: Tensor) -> Tensor:
+        return radii.ncbf_ucb(self.nu, self.lam, self.kappa, self.S, d)

@@ -1,0 +1,22 @@
+from typing import final
+
+from torch import Tensor
+
+from nl_lightning import radii
+from nl_lightning.agent import NeuralAgent
+
+
+@final
+class NeuralLogTS1(NeuralAgent):
+    """NeuralLog-TS-1, Thompson sampling on the design matrix of NeuralLog-UCB-1.
+
+    V = sum g g^T + kappa lam I,    d2 = logdet(R sum g g^T + I)
+    score ~ N(f, (nu sqrt(kappa) rho |g|_{V^-1})^2),    rho = (1 + S + S^2) (sqrt(d2) + 1 / sqrt(lam))
+    """
+
+    name = "NeuralLog-TS-1"
+    variance_weighted = False
+    thompson = True
+
+    def radius_of(self, d: Tensor) -> Tensor:
+        return radii.neurallog_ts_1(self.nu, self.lam, self.kappa, self.S, d)

@@ -1,0 +1,22 @@
+from typing import final
+
+from torch import Tensor
+
+from nl_lightning import radii
+from nl_lightning.agent import NeuralAgent
+
+
+@final
+class NeuralLogTS2(NeuralAgent):
+    """NeuralLog-TS-2, Thompson sampling on the design matrix of NeuralLog-UCB-2.
+
+    W = sum mu'(f) g g^T + lam I,    d2 = logdet(R sum g g^T + I)
+    score ~ N(f, (nu rho |g|_{W^-1})^2),    rho = (1 + S + S^2) (sqrt(d2) + 1 / sqrt(lam))
+    """
+
+    name = "NeuralLog-TS-2"
+    variance_weighted = True
+    thompson = True
+
+    def radius_of(self, d: Tensor) -> Tensor:
+        return radii.neurallog_2(self.nu, self.lam, self.S, d)

@@ -1,0 +1,22 @@
+from typing import final
+
+from torch import Tensor
+
+from nl_lightning import radii
+from nl_lightning.agent import NeuralAgent
+
+
+@final
+class NeuralLogUCB1(NeuralAgent):
+    """NeuralLog-UCB-1 (the paper's Algorithm 1, as in its experiments).
+
+    V = sum g g^T + kappa lam I,    d2 = logdet(R sum g g^T + I)
+    score = mu(f) + nu R sqrt(kappa) rho |g|_{V^-1},    rho = (1 + S + S^2) (sqrt(d2) + 1 / sqrt(lam))
+    """
+
+    name = "NeuralLog-UCB-1"
+    variance_weighted = False
+    mean_is_probability = True
+
+    def radius_of(self, d: Tensor) -> Tensor:
+        return radii.neurallog_ucb_1(self.nu, self.lam, self.kappa, self.S, d)

@@ -1,0 +1,21 @@
+from typing import final
+
+from torch import Tensor
+
+from nl_lightning import radii
+from nl_lightning.agent import NeuralAgent
+
+
+@final
+class NeuralLogUCB2(NeuralAgent):
+    """NeuralLog-UCB-2 (the paper's Algorithm 2, as in its experiments).
+
+    W = sum mu'(f) g g^T + lam I,    d2 = logdet(R sum g g^T + I)
+    score = f + nu rho |g|_{W^-1},    rho = (1 + S + S^2) (sqrt(d2) + 1 / sqrt(lam))
+    """
+
+    name = "NeuralLog-UCB-2"
+    variance_weighted = True
+
+    def radius_of(self, d: Tensor) -> Tensor:
+        return radii.neurallog_2(self.nu, self.lam, self.S, d)

@@ -1,0 +1,72 @@
+"""The growing replay buffer of every replica: what was shown, and whether it was clicked."""
+
+import torch
+from torch import Tensor, nn
+
+_FIRST_CAPACITY = 64
+
+
+class ReplayBuffer(nn.Module):
+    """x (R, capacity + 1, d) and reward (R, capacity + 1), which grow by doubling; ``length`` (R,) rows are in use.
+
+    Rows that are not in use are zero, which TrainNN relies on, but for the last: rows of replicas that are masked out
+    land there.
+    """
+
+    x: Tensor
+    reward: Tensor
+    length: Tensor
+
+    def __init__(self, replicas: int, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("x", torch.zeros(replicas, _FIRST_CAPACITY + 1, dim))
+        self.register_buffer("reward", torch.zeros(replicas, _FIRST_CAPACITY + 1))
+        self.register_buffer("length", torch.zeros(replicas, dtype=torch.long))
+        # An upper bound of `length`, known without asking the device.
+        self._bound = 0
+
+    @property
+    def capacity(self) -> int:
+        return self.x.shape[1] - 1
+
+    def append(self, x: Tensor, reward: Tensor, accepted: Tensor | None = None) -> None:
+        """Append N rows x (R, N, d), reward (R, N); where ``accepted`` (R, N) is False, nothing is appended."""
+        rows = x.shape[1]
+        if self._bound + rows > self.capacity:
+            self._bound = int(self.length.max())
+            self._reserve(self._bound + rows)
+        self._bound += rows
+        if accepted is None:
+            accepted = torch.ones_like(reward, dtype=torch.bool)
+        place = self.length[:, None] + accepted.cumsum(1) - 1
+        place = torch.where(accepted, place, self.capacity)
+        self.x.scatter_(1, place.unsqueeze(-1).expand_as(x), x.to(self.x.dtype))
+        self.reward.scatter_(1, place, reward.to(self.reward.dtype))
+        self.length += accepted.sum(1)
+
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """x (R, n, d) and reward (R, n) for the longest replica's n; shorter ones end in zeros."""
+        self._bound = int(self.length.max())
+        return self.x[:, : self._bound], self.reward[:, : self._bound]
+
+    def _reserve(self, rows: int) -> None:
+        capacity = self.capacity
+        while capacity < rows:
+            capacity *= 2
+        self.x, self.reward = _grown(self.x, capacity), _grown(self.reward, capacity)
+
+    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
+        """Take on the capacity of a stored buffer before its rows are copied."""
+        stored = state_dict.get(prefix + "x")
+        if stored is not None and stored.shape[1] != self.x.shape[1]:
+            self.x = self.x.new_zeros(self.x.shape[0], stored.shape[1], self.x.shape[2])
+            self.reward = self.reward.new_zeros(self.reward.shape[0], stored.shape[1])
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        self._bound = self.capacity
+
+
+def _grown(old: Tensor, capacity: int) -> Tensor:
+    """The rows of ``old`` but its last, then zeros."""
+    grown = old.new_zeros(old.shape[0], capacity + 1, *old.shape[2:])
+    grown[:, : old.shape[1] - 1] = old[:, :-1]
+    return grown

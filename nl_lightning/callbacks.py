@@ -1,0 +1,23 @@
+"""What happens after every round of a fit."""
+
+from typing import TYPE_CHECKING
+
+import lightning as L
+
+if TYPE_CHECKING:
+    from nl_lightning.agent import Agent
+    from nl_lightning.data import Round
+
+
+class RoundCallback(L.Callback):
+    """A Lightning callback with one more hook."""
+
+    def on_round_end(self, trainer: L.Trainer, agent: "Agent", played: "Round") -> None:
+        """Called after every round; ``played.t`` is its number, from 1 on."""
+
+
+class Confidence(RoundCallback):
+    """Maintains the design matrix and the radii: an agent brings it along (``configure_callbacks``)."""
+
+    def on_round_end(self, trainer: L.Trainer, agent: "Agent", played: "Round") -> None:
+        agent.update_confidence(played.choice, agent.alive)

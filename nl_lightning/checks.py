@@ -1,0 +1,81 @@
+"""What comes in is checked here: what was expected, what came, what to do."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def check_training_settings(
+    *,
+    dim: int,
+    mode: str,
+    design: str,
+    init: str,
+    on_divergence: str,
+    delta: float,
+    lr: float,
+    steps: int,
+    update_every: int,
+) -> None:
+    """Refuse settings of an agent that no run could use."""
+    for name, value, least in (("dim", dim, 1), ("steps", steps, 1), ("update_every", update_every, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    for name, text, known in (
+        ("mode", mode, ["practical"]),
+        ("design", design, ["diagonal", "full"]),
+        ("init", init, ["uniform", "symmetric"]),
+        ("on_divergence", on_divergence, ["auto", "stop", "mark"]),
+    ):
+        if text not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}; got {text!r}.")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie between 0 and 1, got {delta!r}.")
+    if not (lr > 0 and math.isfinite(lr)):
+        raise ValueError(f"lr must be a finite number greater than 0, got {lr!r}.")
+
+
+def check_arms(arms: Any, replicas: int, dim: int) -> Tensor:
+    """Arms are (R, K, d), or (K, d) for all replicas, with K >= 1 and finite features."""
+    arms = torch.as_tensor(arms)
+    expected = f"({replicas}, K, {dim}) or (K, {dim})"
+    if arms.dim() not in (2, 3) or arms.shape[-1] != dim or (arms.dim() == 3 and arms.shape[0] != replicas):
+        raise ValueError(f"arms must have the shape {expected}, got {tuple(arms.shape)}.")
+    if arms.shape[-2] == 0:
+        raise ValueError("There is no arm to choose from: K is 0.")
+    check_finite("arms", arms)
+    return arms
+
+
+def check_finite(name: str, values: Tensor) -> None:
+    """NaN and infinity are never repaired quietly."""
+    if not values.isfinite().all():
+        place = (~values.isfinite()).nonzero()[0].tolist()
+        raise ValueError(
+            f"{name} must be finite, got {values[tuple(place)].item()} at index {tuple(place)}. "
+            "Clean or impute the features first."
+        )
+
+
+def check_reward(reward: Any, accepted: Any, arm: Tensor) -> tuple[Tensor, Tensor | None]:
+    """reward is (R,) of 0 and 1, accepted None or (R,) of booleans."""
+    reward = torch.as_tensor(reward, device=arm.device)
+    if reward.shape != arm.shape:
+        raise ValueError(f"reward must have the shape {tuple(arm.shape)}, one a replica; got {tuple(reward.shape)}.")
+    if accepted is not None:
+        accepted = torch.as_tensor(accepted, device=arm.device)
+        if accepted.shape != arm.shape or accepted.dtype != torch.bool:
+            raise ValueError(
+                f"accepted must be boolean of shape {tuple(arm.shape)}; got {accepted.dtype}, {tuple(accepted.shape)}."
+            )
+    known = (reward == 0) | (reward == 1)
+    if accepted is not None:
+        # The reward of a masked replica is not looked at, so that a log may leave it unknown.
+        known |= ~accepted
+        reward = torch.where(accepted, reward, torch.zeros_like(reward))
+    if not known.all():
+        replica = int((~known).nonzero()[0])
+        raise ValueError(f"reward must be 0 or 1 (a click), got {reward[replica].item()} in replica {replica}.")
+    return reward, accepted

@@ -1,0 +1,117 @@
+"""The paper's synthetic problems."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from nl_lightning.environments.environment import Deal, Environment
+from nl_lightning.link import mu
+from nl_lightning.randomness import CHUNK, Stream, generator
+
+Function = Literal["h1", "h2", "h3", "h4", "h5", "h6"]
+
+# h(x, th, Th) for x (..., d), th (d,), Th (d, d)
+FUNCTIONS: dict[Function, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "h1": lambda x, th, Th: 0.2 * (x @ th) ** 4,
+    "h2": lambda x, th, Th: 20 * torch.cos(x @ th),
+    "h3": lambda x, th, Th: 5 * ((x @ Th) * x).sum(-1),
+    "h4": lambda x, th, Th: 10 * (x @ th) ** 2,
+    "h5": lambda x, th, Th: (x @ Th.mT).square().sum(-1),
+    "h6": lambda x, th, Th: torch.cos(3 * (x @ th)),
+}
+
+
+@final
+class Synthetic(Environment):
+    """Clicks with probability mu(h(x)) for one of the paper's functions h.
+
+    h1 = 0.2 (x.th)^4, h2 = 20 cos(x.th), h3 = 5 x^T Th x, h4 = 10 (x.th)^2, h5 = x^T Th^T Th x, h6 = cos(3 x.th).
+    Vectors and parameters are uniform in [-1, 1]; the arms of a round are different vectors of a pool.
+
+    Args:
+        function: h1 to h6.
+        dim: number d of features.
+        arms: number K of arms a round.
+        pool: number of vectors that arms are drawn from; 10, 50 and 10000 give low, medium and high effective dimension.
+        seed: seed of the problem (parameters and pool). One number gives all replicas the same problem, a list each its
+            own; left out, a replica's problem has the replica's seed.
+        noise_seed: seed of the rounds (which arms, which clicks), likewise.
+    """
+
+    def __init__(
+        self,
+        function: Function = "h1",
+        dim: int = 20,
+        arms: int = 5,
+        pool: int = 2500,
+        seed: int | list[int] | None = None,
+        noise_seed: int | list[int] | None = None,
+    ) -> None:
+        super().__init__()
+        if function not in FUNCTIONS:
+            raise ValueError(f"function must be one of {', '.join(FUNCTIONS)}; got {function!r}.")
+        for name, value in (("dim", dim), ("arms", arms), ("pool", pool)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+        if arms > pool:
+            raise ValueError(f"A round shows {arms} different vectors, but the pool has only {pool}; take pool >= arms.")
+        self.function: Function = function
+        self.dim, self.arms, self.pool = dim, arms, pool
+        self.seed, self.noise_seed = seed, noise_seed
+        self._noise_seeds: list[int] = []
+        self._pools = self._probabilities = torch.empty(0)
+
+    def _prepare(self, seeds: Sequence[int]) -> None:
+        self._noise_seeds = _seeds("noise_seed", self.noise_seed, seeds)
+        pools, probabilities = [], []
+        for seed in _seeds("seed", self.seed, seeds):
+            g = generator(seed, Stream.PROBLEM)
+
+            def uniform(*shape: int, g: torch.Generator = g) -> Tensor:
+                return 2 * torch.rand(shape, generator=g, dtype=torch.float64) - 1
+
+            vector, matrix, pool = uniform(self.dim), uniform(self.dim, self.dim), uniform(self.pool, self.dim)
+            pools.append(pool)
+            probabilities.append(mu(FUNCTIONS[self.function](pool, vector, matrix)))
+        self._pools = torch.stack(pools)
+        self._probabilities = torch.stack(probabilities)
+
+    def _deal_chunk(self, chunk: int) -> Deal:
+        drawn, uniform = [], []
+        for seed in self._noise_seeds:
+            g = generator(seed, Stream.ROUNDS, chunk)
+            drawn.append(different(torch.rand(CHUNK, self.arms, generator=g, dtype=torch.float64), self.pool))
+            uniform.append(torch.rand(CHUNK, 1, generator=g, dtype=torch.float64))
+        index = torch.stack(drawn).flatten(1)
+        shape = (len(drawn), CHUNK, self.arms)
+        arms = self._pools.gather(1, index.unsqueeze(-1).expand(-1, -1, self.dim)).view(*shape, self.dim)
+        probability = self._probabilities.gather(1, index).view(shape)
+        reward = (torch.stack(uniform) < probability).double()
+        return Deal(arms, reward, probability.amax(-1, keepdim=True) - probability)
+
+
+def different(uniform: Tensor, pool: int) -> Tensor:
+    """Turn numbers uniform in [0, 1), (N, K), into K different members of range(pool), every K-tuple equally likely.
+
+    The k-th is one of the pool - k that are left: count past those taken before, in ascending order.
+    """
+    taken = uniform.new_empty(len(uniform), 0, dtype=torch.long)
+    columns = []
+    for k in range(uniform.shape[1]):
+        column = (uniform[:, k] * (pool - k)).long()
+        for smaller in taken.unbind(1):
+            column += column >= smaller
+        columns.append(column)
+        taken = torch.stack(columns, dim=1).sort(dim=1).values
+    return torch.stack(columns, dim=1)
+
+
+def _seeds(name: str, given: int | list[int] | None, replicas: Sequence[int]) -> list[int]:
+    if given is None:
+        return list(replicas)
+    seeds = [given] * len(replicas) if isinstance(given, int) else list(given)
+    if len(seeds) != len(replicas):
+        raise ValueError(f"The environment's {name} has {len(seeds)} entries for {len(replicas)} replicas.")
+    return seeds

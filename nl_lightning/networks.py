@@ -1,0 +1,88 @@
+"""The reward network over R replicas, and the factors of its gradient.
+
+    f(x; theta) = W_L relu(W_{L-1} ... relu(W_1 x)),   no biases
+
+A network of depth 1 is the linear model f = x . theta. The gradient of layer l for one sample is an outer product,
+
+    d f / d W_l = delta_l (x) z_{l-1},     z_0 = x,  z_l = relu(W_l z_{l-1}),
+    delta_L = 1,  delta_l = (W_{l+1}^T delta_{l+1}) * [z_l > 0],
+
+so a gradient is handed out as its factors (delta_l, z_{l-1}) and never stored.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from nl_lightning.randomness import Stream, generator
+
+Factors = tuple[tuple[Tensor, Tensor], ...]
+"""Per layer (delta_l, z_{l-1}) of shapes (R, N, out) and (R, N, in)."""
+
+Init = Literal["uniform", "symmetric"]
+
+
+class MLP(nn.Module):
+    """R networks with layers of the given sizes [d, m, ..., m, 1]; ``weights[l]`` is (R, out, in)."""
+
+    def __init__(self, sizes: Sequence[int], seeds: Sequence[int], init: Init = "uniform") -> None:
+        super().__init__()
+        self.shapes = [(n_out, n_in) for n_in, n_out in zip(sizes, sizes[1:], strict=False)]
+        start = _symmetric if init == "symmetric" else _uniform
+        replicas = [start(self.shapes, generator(seed, Stream.INITIAL_WEIGHTS)) for seed in seeds]
+        dtype = torch.get_default_dtype()
+        self.weights = nn.ParameterList(
+            nn.Parameter(torch.stack(layer).to(dtype)) for layer in zip(*replicas, strict=True)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """f(x): (R, N, d) -> (R, N)"""
+        return self._activations(x)[-1].squeeze(-1)
+
+    def factors(self, x: Tensor) -> tuple[Tensor, Factors]:
+        """f (R, N) and the factors of its gradient at x (R, N, d)."""
+        *z, f = self._activations(x)
+        delta = torch.ones_like(f)
+        factors = [(delta, z[-1])]
+        for weight, z_l, z_below in zip(reversed(self.weights), reversed(z[1:]), reversed(z[:-1]), strict=False):
+            delta = delta @ weight * (z_l > 0)
+            factors.append((delta, z_below))
+        return f.squeeze(-1), tuple(reversed(factors))
+
+    def _activations(self, x: Tensor) -> list[Tensor]:
+        """[z_0, ..., z_{L-1}, f], each (R, N, features)."""
+        z = [x]
+        for weight in self.weights[:-1]:
+            z.append((z[-1] @ weight.mT).relu_())
+        return [*z, z[-1] @ self.weights[-1].mT]
+
+
+def _uniform(shapes: Sequence[tuple[int, int]], g: torch.Generator) -> list[Tensor]:
+    """Every entry uniform in +-1/sqrt(fan_in)."""
+    return [
+        (2 * torch.rand(n_out, n_in, generator=g, dtype=torch.float64) - 1) / n_in**0.5 for n_out, n_in in shapes
+    ]
+
+
+def _symmetric(shapes: Sequence[tuple[int, int]], g: torch.Generator) -> list[Tensor]:
+    """W_l = [[W, 0], [0, W]] with W ~ N(0, 4/m), and W_L = [w, -w] with w ~ N(0, 2/m).
+
+    With inputs [x, x] the two halves cancel and f(.; theta_0) = 0. A network of depth 1 has no width; its m is d.
+    """
+    width = shapes[-1][1]
+    for n_out, n_in in shapes[:-1]:
+        if n_out % 2 or n_in % 2:
+            raise ValueError(
+                f"init='symmetric' splits every layer into two equal halves, so dim and width must be even; "
+                f"got a layer from {n_in} to {n_out}. Use even sizes (inputs built as [x, x]/sqrt(2)) or init='uniform'."
+            )
+    if width % 2:
+        raise ValueError(f"init='symmetric' needs an even width (at depth 1: an even dim), got {width}.")
+    layers = []
+    for n_out, n_in in shapes[:-1]:
+        half = torch.randn(n_out // 2, n_in // 2, generator=g, dtype=torch.float64) * (4 / width) ** 0.5
+        layers.append(torch.block_diag(half, half))
+    half = torch.randn(1, width // 2, generator=g, dtype=torch.float64) * (2 / width) ** 0.5
+    return [*layers, torch.cat([half, -half], dim=1)]

@@ -1,0 +1,127 @@
+"""From what a user writes (numbers, lists, a grid) to one number a replica."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nl_lightning.link import KAPPA_MINIMUM
+
+PerReplica = float | list[float]
+"""One number for all replicas, or a list of R numbers."""
+
+SettingName = Literal["nu", "lam", "kappa", "S"]
+SETTINGS: tuple[SettingName, ...] = ("nu", "lam", "kappa", "S")
+
+
+@dataclass(frozen=True)
+class ReplicaSettings:
+    """The settings and the seed of each of R replicas."""
+
+    nu: list[float]
+    lam: list[float]
+    kappa: list[float]
+    S: list[float]
+    seeds: list[int]
+
+    @property
+    def compared(self) -> bool:
+        """Whether replicas differ in more than their seed."""
+        return any(len(set(getattr(self, name))) > 1 for name in SETTINGS)
+
+    def of(self, replica: int) -> dict[str, float]:
+        """nu, lam, kappa, S and seed of one replica."""
+        settings = {name: getattr(self, name)[replica] for name in SETTINGS}
+        return {**settings, "seed": self.seeds[replica]}
+
+
+def per_replica(
+    values: Mapping[SettingName, PerReplica],
+    replicas: int,
+    seed: int | list[int],
+    grid: Mapping[SettingName, list[float]] | None,
+) -> ReplicaSettings:
+    """Spread settings over replicas.
+
+    Lists have one entry a replica (``replicas`` left at 1 takes their length). A grid takes every combination of its
+    lists, each with ``replicas`` seeds; replica ``c * replicas + s`` has combination c and seed s, so that settings are
+    compared on the same problems.
+    """
+    if not _is_int(replicas) or replicas < 1:
+        raise ValueError(f"replicas must be a whole number of at least 1, got {replicas!r}.")
+    spread = dict(values)
+    if grid:
+        spread, seeds = _from_grid(spread, replicas, seed, grid)
+        replicas = len(seeds)
+    else:
+        lists = {name: value for name, value in {**spread, "seed": seed}.items() if isinstance(value, (list, tuple))}
+        if replicas == 1 and lists:
+            replicas = max(len(value) for value in lists.values())
+        for name, value in lists.items():
+            if len(value) != replicas:
+                raise ValueError(
+                    f"{name} has {len(value)} entries for {replicas} replicas; "
+                    f"give one number for all replicas or a list of {replicas}."
+                )
+        seeds = _seeds(seed, replicas)
+    settings = {
+        name: [float(v) for v in value] if isinstance(value, (list, tuple)) else [_number(name, value)] * replicas
+        for name, value in spread.items()
+    }
+    for name, numbers in settings.items():
+        for number in numbers:
+            _check(name, number)
+    return ReplicaSettings(**settings, seeds=seeds)
+
+
+def _from_grid(
+    spread: dict[SettingName, PerReplica],
+    replicas: int,
+    seed: int | list[int],
+    grid: Mapping[SettingName, list[float]],
+) -> tuple[dict[SettingName, PerReplica], list[int]]:
+    for name, value in grid.items():
+        if name not in SETTINGS:
+            raise ValueError(f"grid takes lists of {', '.join(SETTINGS)}, not of {name!r}.")
+        if not isinstance(value, (list, tuple)) or not value:
+            raise ValueError(f"grid: {name} must be a list of at least one number, got {value!r}.")
+    for name, value in spread.items():
+        if isinstance(value, (list, tuple)):
+            raise ValueError(f"{name} is a list and there is a grid; put the list into the grid, or leave the grid out.")
+    seeds = _seeds(seed, replicas)
+    cells = list(itertools.product(*grid.values()))
+    for place, name in enumerate(grid):
+        spread[name] = [cell[place] for cell in cells for _ in seeds]
+    return spread, seeds * len(cells)
+
+
+def _seeds(seed: int | Sequence[int], replicas: int) -> list[int]:
+    seeds = list(seed) if isinstance(seed, (list, tuple)) else [seed + r for r in range(replicas)] if _is_int(seed) else seed
+    if not isinstance(seeds, list) or not all(_is_int(s) and s >= 0 for s in seeds):
+        raise ValueError(f"seed must be a whole number of at least 0 or a list of them, got {seed!r}.")
+    if len(seeds) != replicas:
+        raise ValueError(f"seed has {len(seeds)} entries for {replicas} replicas.")
+    return seeds
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{name} must be a number or a list of numbers, got {value!r}.")
+    return float(value)
+
+
+def _check(name: str, value: float) -> None:
+    bounds = {
+        "nu": (value >= 0, "at least 0 (0 explores by chance only)"),
+        "lam": (value > 0, "greater than 0 (it keeps the design matrix invertible)"),
+        "kappa": (value >= KAPPA_MINIMUM, "at least 4 (1/kappa bounds the slope of mu from below, which is at most 1/4)"),
+        "S": (value > 0, "greater than 0 (it bounds the norm of the true parameter)"),
+    }
+    holds, requirement = bounds[name]
+    if not (holds and math.isfinite(value)):
+        raise ValueError(f"{name} must be a finite number, {requirement}; got {value!r}.")
