@@ -22,21 +22,27 @@ from nl_lightning.checks import check_arms, check_reward, check_training_setting
 from nl_lightning.design import DESIGNS, DesignKind
 from nl_lightning.link import SLOPE_BOUND, mu, slope
 from nl_lightning.networks import MLP, Factors, Init
+from nl_lightning.radii import Radius
 from nl_lightning.randomness import ActionNoise
 from nl_lightning.settings import SETTINGS, PerReplica, SettingName, per_replica
 
 
 class View(NamedTuple):
-    """What an agent sees in the arms of a round before it chooses: all that depends on the network alone."""
+    """What an agent has before it chooses an arm: all that depends on the network alone, and its random numbers."""
 
     arms: Tensor
     """(R, K, d)"""
     mean: Tensor
     """(R, K), the estimate that the bonus is added to"""
-    weight: Tensor
-    """(R, K), the weight of an observation of this arm in the design matrix"""
     factors: Factors
-    """of the gradients, prepared by the design: (R, K, out), (R, K, in) a layer"""
+    """of the gradients, prepared by the design, each (R, K, features)"""
+    observation: Tensor
+    """(R, K, 1 + ...), what an observation of an arm adds: its weight and its factors side by side, so that one
+    product picks those of the chosen arm"""
+    uniform: Tensor
+    """(R, K), in (0, 1], which break ties"""
+    normal: Tensor | None
+    """(R, K), standard normal, for Thompson sampling"""
 
 
 class Choice(NamedTuple):
@@ -115,9 +121,6 @@ class Agent(L.LightningModule, ABC):
     """(R,), by which an arm's norm is multiplied"""
     effective_dimension: Tensor
     """(R,), the log-determinant that the radius grows with"""
-    rounds: Tensor
-    """(R,), observed rounds"""
-    _information_weight: Tensor
     diverged_at: Tensor
     """(R,), the round in which TrainNN diverged, 0 where it did not"""
 
@@ -167,7 +170,6 @@ class Agent(L.LightningModule, ABC):
         self.noise = ActionNoise(self.settings.seeds, normal=self.thompson)
         for name in SETTINGS:
             self.register_buffer(name, torch.tensor(getattr(self.settings, name), dtype=torch.float64))
-        self.register_buffer("rounds", torch.zeros(self.replicas, dtype=torch.long))
         self.register_buffer("diverged_at", torch.zeros(self.replicas, dtype=torch.long))
         self._any_diverged = False
         self.save_hyperparameters()
@@ -176,24 +178,26 @@ class Agent(L.LightningModule, ABC):
         """Make the network with layers of these sizes, and what is kept for each of its parameters."""
         self.network = MLP(sizes, self.settings.seeds, self.init)
         self.initial_weights = nn.ParameterList(nn.Parameter(w.detach().clone(), False) for w in self.network.weights)
+        # the columns of an observation: its weight, then its factors
+        self._columns = [1, *(size for shape in self.network.shapes[:-1] for size in shape), self.network.shapes[-1][1]]
         make_design = DESIGNS[self.design_kind]
         self.design = make_design(self.network.shapes, self.lam if self.variance_weighted else self.kappa * self.lam)
-        self.information = make_design(self.network.shapes, torch.ones_like(self.lam))
-        self.register_buffer("_information_weight", self.information_weight().unsqueeze(1), persistent=False)
+        self.information = make_design(self.network.shapes, self.information_ridge())
         self.buffer = ReplayBuffer(self.replicas, self.dim)
+        self._radius_terms = self.radius_terms()
         nothing = torch.zeros_like(self.lam)
         self.register_buffer("effective_dimension", nothing)
-        self.register_buffer("radius", self.radius_of(nothing))
+        self.register_buffer("radius", self._radius_terms.at(nothing))
 
     # ---- what an algorithm states -------------------------------------------------------------------------------
 
     @abstractmethod
-    def radius_of(self, d: Tensor) -> Tensor:
-        """(R,): the radius at effective dimension d (R,)"""
+    def radius_terms(self) -> Radius:
+        """The radius as a function of the effective dimension."""
 
-    def information_weight(self) -> Tensor:
-        """(R,): the multiple of g g^T in the effective dimension logdet(weight sum g g^T + I): R, but for NCBF-UCB"""
-        return torch.full_like(self.lam, SLOPE_BOUND)
+    def information_ridge(self) -> Tensor:
+        """(R,): c in the effective dimension logdet(sum g g^T / c + I): 1/R, but for NCBF-UCB"""
+        return torch.full_like(self.lam, 1 / SLOPE_BOUND)
 
     # ---- a round ------------------------------------------------------------------------------------------------
 
@@ -201,6 +205,11 @@ class Agent(L.LightningModule, ABC):
     def replicas(self) -> int:
         """R"""
         return len(self.settings.seeds)
+
+    @property
+    def rounds(self) -> Tensor:
+        """(R,): observed rounds"""
+        return self.buffer.length
 
     def act(self, arms: Tensor) -> Choice:
         """Choose an arm for every replica from (R, K, d), or from (K, d) shown to all. Draws random numbers, no more."""
@@ -218,50 +227,50 @@ class Agent(L.LightningModule, ABC):
         self.buffer.append(choice.view.arms.gather(1, index), reward.unsqueeze(1), rows)
         self.update_confidence(choice, accepted)
 
-    @torch.no_grad()
     def look(self, arms: Tensor) -> View:
-        """Evaluate the network on arms (R, N, d), unchecked."""
-        f, factors = self.network.factors(arms)
-        mean = mu(f) if self.mean_is_probability else f
-        weight = slope(f) if self.variance_weighted else torch.ones_like(f)
-        return View(arms, mean.to(self.lam.dtype), weight.to(self.lam.dtype), self.design.prepare(factors))
+        """The view of one round (R, K, d), unchecked."""
+        return self.look_ahead(arms.unsqueeze(1))[0]
 
+    @torch.no_grad()
     def look_ahead(self, arms: Tensor) -> list[View]:
         """The views of C rounds (R, C, K, d) at once: the network does not change between two calls of TrainNN."""
-        rounds = arms.shape[1:3]
-        view = self.look(arms.flatten(1, 2))
+        rounds, precise = arms.shape[1:3], self.lam.dtype
+        f, factors = self.network.factors(arms.flatten(1, 2))
+        mean = mu(f) if self.mean_is_probability else f
+        weight = slope(f) if self.variance_weighted else torch.ones_like(f)
+        prepared = self.design.prepare(factors)
+        observation = torch.cat([weight.to(precise).unsqueeze(-1), *prepared], dim=-1)
 
         def split(values: Tensor) -> tuple[Tensor, ...]:
             return values.unflatten(1, rounds).unbind(1)
 
-        layers = [list(zip(split(delta), split(z), strict=True)) for delta, z in view.factors]
-        return [
-            View(*parts) for parts in zip(arms.unbind(1), split(view.mean), split(view.weight), zip(*layers), strict=True)
-        ]
+        means = split(mean.to(precise))
+        noise = [self.noise.next(round_mean) for round_mean in means]
+        fields = (arms.unbind(1), means, zip(*map(split, prepared), strict=True), split(observation), *zip(*noise))
+        return [View(*parts) for parts in zip(*fields, strict=True)]
 
-    @torch.no_grad()
     def choose(self, view: View) -> Choice:
         """Score the arms of a view and take the best one; of equal ones any, with equal chances.
 
         UCB: score = mean + bonus.  Thompson sampling: score ~ N(mean, bonus^2).  bonus = radius * norm
         """
-        uniform, normal = self.noise.next(view.mean)
         bonus = self.design.norm(view.factors).mul_(self.radius.unsqueeze(1))
-        score = view.mean + bonus if normal is None else torch.addcmul(view.mean, bonus, normal)
-        arm = (uniform * (score == score.amax(1, keepdim=True))).argmax(1)
+        score = view.mean + bonus if view.normal is None else torch.addcmul(view.mean, bonus, view.normal)
+        arm = (view.uniform * (score == score.amax(1, keepdim=True))).argmax(1)
         return Choice(arm, score, view.mean, bonus, view)
 
-    @torch.no_grad()
     def update_confidence(self, choice: Choice, accepted: Tensor | None = None) -> None:
         """Design matrix, effective dimension and radius after a choice, with the values of its time."""
-        learned = torch.zeros_like(choice.score).scatter_(1, choice.arm.unsqueeze(1), 1)
-        if accepted is not None:
-            learned = learned * accepted.unsqueeze(1)
-        self.design.add(choice.view.factors, learned * choice.view.weight)
-        self.information.add(choice.view.factors, learned * self._information_weight)
-        self.effective_dimension = self.information.logdet()
-        self.radius = self.radius_of(self.effective_dimension)
-        self.rounds += 1 if accepted is None else accepted
+        chosen = torch.zeros_like(choice.score).scatter_(1, choice.arm.unsqueeze(1), 1)
+        weight, *picked = torch.bmm(chosen.unsqueeze(1), choice.view.observation).split(self._columns, dim=-1)
+        factors = tuple(picked)
+        mask = None if accepted is None else accepted[:, None, None].to(weight.dtype)
+        self.design.add(factors, weight if mask is None else weight * mask)
+        information = self.information
+        information.add(factors, mask)
+        # nn.Module's own assignment would cost more than the formulas. New tensors: who kept the old ones keeps them.
+        dimension = self._buffers["effective_dimension"] = information.logdet()
+        self._buffers["radius"] = self._radius_terms.at(dimension)
 
     def weights(self, replica: int = 0) -> list[Tensor]:
         """[W_1, ..., W_L] of one replica, each (out, in)"""
@@ -334,6 +343,13 @@ class Agent(L.LightningModule, ABC):
         return [Confidence()]
 
     # ---- state --------------------------------------------------------------------------------------------------
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "Agent":
+        """Move or cast: what is derived from the buffers goes along."""
+        super()._apply(fn, *args, **kwargs)
+        self._radius_terms = self._radius_terms.to(self.lam)
+        self.noise.forget()
+        return self
 
     def identity(self) -> dict[str, Any]:
         """What a stored state must agree with."""

@@ -6,14 +6,17 @@ import lightning as L
 
 if TYPE_CHECKING:
     from nl_lightning.agent import Agent
-    from nl_lightning.data import Round
+    from nl_lightning.data import History, Round
 
 
 class RoundCallback(L.Callback):
-    """A Lightning callback with one more hook."""
+    """A Lightning callback with two more hooks."""
 
     def on_round_end(self, trainer: L.Trainer, agent: "Agent", played: "Round") -> None:
         """Called after every round; ``played.t`` is its number, from 1 on."""
+
+    def on_rounds_end(self, trainer: L.Trainer, agent: "Agent", history: "History") -> None:
+        """Called once for the rounds between two calls of TrainNN, before the latter."""
 
 
 class Confidence(RoundCallback):

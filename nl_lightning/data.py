@@ -22,10 +22,37 @@ class Round(NamedTuple):
     t: int
     """from 1 on"""
     choice: Choice
+    rewards: Tensor
+    """(R, K), the reward of every arm"""
+    regrets: Tensor
+    """(R, K), the regret of every arm"""
+
+    @property
+    def reward(self) -> Tensor:
+        """(R,)"""
+        return self.choice.chosen(self.rewards)
+
+    @property
+    def regret(self) -> Tensor:
+        """(R,)"""
+        return self.choice.chosen(self.regrets)
+
+
+class History(NamedTuple):
+    """The rounds between two calls of TrainNN, each tensor (R, C)."""
+
+    t: Tensor
+    """(C,), from 1 on"""
+    arm: Tensor
     reward: Tensor
-    """(R,)"""
     regret: Tensor
-    """(R,)"""
+    score: Tensor
+    """of the chosen arm, like mean and bonus"""
+    mean: Tensor
+    bonus: Tensor
+    radius: Tensor
+    """after the round, like effective_dimension"""
+    effective_dimension: Tensor
 
 
 class BanditData(L.LightningDataModule):
@@ -76,20 +103,44 @@ class BanditData(L.LightningDataModule):
             key=lambda callback: not isinstance(callback, Confidence),
         )
         deal = self.environment.deal(self.played, count)
-        chosen, rewards = [], []
+        choices, radius, dimension = [], [], []
+        views = agent.look_ahead(deal.arms)
         answers = zip(deal.reward.unbind(1), deal.regret.unbind(1), strict=True)
-        for view, (reward, regret) in zip(agent.look_ahead(deal.arms), answers, strict=True):
-            choice = agent.choose(view)
-            self.played += 1
-            played = Round(self.played, choice, choice.chosen(reward), choice.chosen(regret))
-            for callback in callbacks:
-                callback.on_round_end(trainer, agent, played)
-            chosen.append(choice.arm)
-            rewards.append(played.reward)
-        index = torch.stack(chosen, dim=1)[..., None, None].expand(-1, -1, 1, self.dim)
+        # Inference mode saves a fifth of a round; what it makes must not stay in the agent's state.
+        with torch.inference_mode():
+            for view, (rewards, regrets) in zip(views, answers, strict=True):
+                choice = agent.choose(view)
+                self.played += 1
+                played = Round(self.played, choice, rewards, regrets)
+                for callback in callbacks:
+                    callback.on_round_end(trainer, agent, played)
+                choices.append(choice)
+                radius.append(agent.radius)
+                dimension.append(agent.effective_dimension)
+        agent.radius, agent.effective_dimension = agent.radius.clone(), agent.effective_dimension.clone()
+
+        arm = torch.stack([choice.arm for choice in choices], dim=1)
+
+        def chosen(values: Tensor) -> Tensor:
+            return values.gather(2, arm.unsqueeze(2)).squeeze(2)
+
+        history = History(
+            t=torch.arange(self.played - count + 1, self.played + 1),
+            arm=arm,
+            reward=chosen(deal.reward),
+            regret=chosen(deal.regret),
+            score=chosen(torch.stack([choice.score for choice in choices], dim=1)),
+            mean=chosen(torch.stack([choice.mean for choice in choices], dim=1)),
+            bonus=chosen(torch.stack([choice.bonus for choice in choices], dim=1)),
+            radius=torch.stack(radius, dim=1),
+            effective_dimension=torch.stack(dimension, dim=1),
+        )
         alive = agent.alive
         accepted = None if alive is None else alive.unsqueeze(1).expand(-1, count)
-        agent.buffer.append(deal.arms.gather(2, index).squeeze(2), torch.stack(rewards, dim=1), accepted)
+        index = arm[..., None, None].expand(-1, -1, 1, self.dim)
+        agent.buffer.append(deal.arms.gather(2, index).squeeze(2), history.reward, accepted)
+        for callback in callbacks:
+            callback.on_rounds_end(trainer, agent, history)
 
     def state_dict(self) -> dict[str, Any]:
         return {"played": self.played}

@@ -1,7 +1,7 @@
 """Design matrices M = ridge I + sum_i w_i g_i g_i^T of R replicas, over the factors of the gradients g.
 
-Three verbs: ``norm``, ``add``, ``logdet``. ``prepare`` turns a network's factors into what the verbs take, once for as
-many samples as one likes. A weight of 0 leaves a sample out. A design computes in the precision of its ridge.
+Three verbs: ``norm``, ``add``, ``logdet``. ``prepare`` turns a network's factors into what they take, once for as many
+samples as one likes. A design computes in the precision of its ridge.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from nl_lightning.networks import Factors
+from nl_lightning.networks import Factors, hidden_layers
 
 DesignKind = Literal["diagonal", "full"]
 
@@ -23,52 +23,58 @@ class DiagonalDesign(nn.Module):
     """
 
     diagonal: Tensor
+    ridge: Tensor
 
     def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor) -> None:
         super().__init__()
         self.shapes = list(shapes)
         parameters = sum(n_out * n_in for n_out, n_in in shapes)
-        self.register_buffer("diagonal", ridge[:, None].repeat(1, parameters))
+        self.register_buffer("ridge", ridge[:, None].clone(), persistent=False)
+        self.register_buffer("diagonal", self.ridge.repeat(1, parameters))
         self._layers: list[Tensor] = []
         self._layers_of: Tensor | None = None
 
     def prepare(self, factors: Factors) -> Factors:
         """(delta_l^2, z_{l-1}^2) a layer"""
-        dtype = self.diagonal.dtype
-        return tuple((delta.to(dtype).square(), z.to(dtype).square()) for delta, z in factors)
+        return tuple(factor.to(self.diagonal.dtype).square() for factor in factors)
 
     def norm(self, squares: Factors) -> Tensor:
         """sqrt(sum_j g_j^2 / D_j), (R, N); the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2."""
-        total = None
-        for (delta, z), layer in zip(squares, self.layers(), strict=True):
-            part = torch.bmm(z, layer.reciprocal().mT).mul_(delta).sum(-1)
-            total = part if total is None else total.add_(part)
-        assert total is not None
+        *layers, last = self.layers()
+        total = torch.bmm(squares[-1], last.reciprocal().mT).squeeze(-1)
+        for (delta, z), layer in zip(hidden_layers(squares), layers, strict=True):
+            total += torch.bmm(z, layer.reciprocal().mT).mul_(delta).sum(-1)
         return total.sqrt_()
 
-    def add(self, squares: Factors, weight: Tensor) -> None:
-        """D_j += sum_i w_i g_ij^2 for N samples with weights (R, N)."""
-        for (delta, z), layer in zip(squares, self.layers(), strict=True):
-            layer.baddbmm_((delta * weight.unsqueeze(-1)).mT, z)
+    def add(self, squares: Factors, weight: Tensor | None = None) -> None:
+        """D_j += w g_j^2 for one sample a replica (N = 1) with weight (R, 1, 1), or 1."""
+        *layers, last = self.layers()
+        if weight is None:
+            last += squares[-1]
+        else:
+            last.addcmul_(squares[-1], weight)
+        for (delta, z), layer in zip(hidden_layers(squares), layers, strict=True):
+            layer.addcmul_(delta.mT if weight is None else delta.mT * weight, z)
 
     def logdet(self) -> Tensor:
-        """log det M = sum_j log D_j, (R,)"""
-        return self.diagonal.log().sum(-1)
+        """log det(M / ridge) = sum_j log(D_j / ridge), (R,)"""
+        return (self.diagonal / self.ridge).log_().sum(-1)
 
     def layers(self) -> list[Tensor]:
         """The diagonal as one (R, out, in) view a layer, made again when the buffer moved to another place."""
-        if self._layers_of is not self.diagonal:
-            parts = self.diagonal.split([n_out * n_in for n_out, n_in in self.shapes], dim=1)
+        diagonal = self.diagonal
+        if self._layers_of is not diagonal:
+            parts = diagonal.split([n_out * n_in for n_out, n_in in self.shapes], dim=1)
             self._layers = [part.unflatten(1, shape) for part, shape in zip(parts, self.shapes, strict=True)]
-            self._layers_of = self.diagonal
+            self._layers_of = diagonal
         return self._layers
 
 
 class FullDesign(nn.Module):
     """The whole of M, kept as its inverse and its log-determinant.
 
-    With G the rows sqrt(w_i) g_i and C = I + G M^{-1} G^T (Woodbury, and the determinant lemma):
-    (M + G^T G)^{-1} = M^{-1} - M^{-1} G^T C^{-1} G M^{-1},    log det(M + G^T G) = log det M + log det C.
+    With u = M^{-1} g and c = 1 + w g^T u (Sherman-Morrison, and the determinant lemma):
+    (M + w g g^T)^{-1} = M^{-1} - (w / c) u u^T,    log det(M + w g g^T) = log det M + log c.
     """
 
     inverse: Tensor
@@ -79,37 +85,36 @@ class FullDesign(nn.Module):
         parameters = sum(n_out * n_in for n_out, n_in in shapes)
         identity = torch.eye(parameters, dtype=ridge.dtype, device=ridge.device)
         self.register_buffer("inverse", identity / ridge[:, None, None])
-        self.register_buffer("log_determinant", parameters * ridge.log())
+        self.register_buffer("log_determinant", torch.zeros_like(ridge))
 
     def prepare(self, factors: Factors) -> Factors:
         """The factors as they are: whole gradients are made for the arms of one round only."""
-        return tuple((delta.to(self.inverse.dtype), z.to(self.inverse.dtype)) for delta, z in factors)
+        return tuple(factor.to(self.inverse.dtype) for factor in factors)
 
     def norm(self, factors: Factors) -> Tensor:
         """sqrt(g^T M^{-1} g), (R, N)"""
-        gradient = self._gradient(factors)
+        gradient = _gradient(factors)
         return (torch.bmm(gradient, self.inverse) * gradient).sum(-1).sqrt()
 
-    def add(self, factors: Factors, weight: Tensor) -> None:
-        """M += sum_i w_i g_i g_i^T for N samples with weights (R, N)."""
-        rows = self._gradient(factors) * weight.unsqueeze(-1).sqrt()
-        solved = torch.bmm(rows, self.inverse)
-        core = torch.bmm(solved, rows.mT)
-        core.diagonal(dim1=-2, dim2=-1).add_(1)
-        factor = torch.linalg.cholesky(core)
-        half = torch.linalg.solve_triangular(factor, solved, upper=False)
-        self.inverse.baddbmm_(half.mT, half, alpha=-1)
-        self.log_determinant += 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    def add(self, factors: Factors, weight: Tensor | None = None) -> None:
+        """M += w g g^T for one sample a replica (N = 1) with weight (R, 1, 1), or 1."""
+        gradient = _gradient(factors)
+        solved = torch.bmm(gradient, self.inverse)
+        product = torch.bmm(gradient, solved.mT)
+        growth = 1 + (product if weight is None else product * weight)
+        shrink = (1 if weight is None else weight) / growth
+        self.inverse.baddbmm_(solved.mT * shrink, solved, alpha=-1)
+        self.log_determinant.add_(growth.log().flatten())
 
     def logdet(self) -> Tensor:
-        """log det M, (R,)"""
+        """log det(M / ridge), (R,)"""
         return self.log_determinant.clone()
 
-    @staticmethod
-    def _gradient(factors: Factors) -> Tensor:
-        """g (R, N, p), the layers one after the other."""
-        parts = [torch.einsum("rno,rni->rnoi", delta, z).flatten(2) for delta, z in factors]
-        return torch.cat(parts, dim=-1)
+
+def _gradient(factors: Factors) -> Tensor:
+    """g (R, N, p), the layers one after the other."""
+    hidden = [(delta.unsqueeze(-1) * z.unsqueeze(-2)).flatten(2) for delta, z in hidden_layers(factors)]
+    return torch.cat([*hidden, factors[-1]], dim=-1)
 
 
 DESIGNS: dict[DesignKind, type[DiagonalDesign] | type[FullDesign]] = {"diagonal": DiagonalDesign, "full": FullDesign}

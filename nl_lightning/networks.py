@@ -10,7 +10,7 @@ A network of depth 1 is the linear model f = x . theta. The gradient of layer l 
 so a gradient is handed out as its factors (delta_l, z_{l-1}) and never stored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -18,8 +18,14 @@ from torch import Tensor, nn
 
 from nl_lightning.randomness import Stream, generator
 
-Factors = tuple[tuple[Tensor, Tensor], ...]
-"""Per layer (delta_l, z_{l-1}) of shapes (R, N, out) and (R, N, in)."""
+Factors = tuple[Tensor, ...]
+"""(delta_1, z_0, delta_2, z_1, ..., z_{L-1}) of shapes (R, N, features); delta_L = 1 is left out."""
+
+
+def hidden_layers(factors: Factors) -> Iterator[tuple[Tensor, Tensor]]:
+    """(delta_l, z_{l-1}) of every layer but the last, whose factors are 1 and ``factors[-1]``."""
+    return zip(factors[:-1:2], factors[1::2], strict=False)
+
 
 Init = Literal["uniform", "symmetric"]
 
@@ -45,11 +51,11 @@ class MLP(nn.Module):
         """f (R, N) and the factors of its gradient at x (R, N, d)."""
         *z, f = self._activations(x)
         delta = torch.ones_like(f)
-        factors = [(delta, z[-1])]
-        for weight, z_l, z_below in zip(reversed(self.weights), reversed(z[1:]), reversed(z[:-1]), strict=False):
-            delta = delta @ weight * (z_l > 0)
-            factors.append((delta, z_below))
-        return f.squeeze(-1), tuple(reversed(factors))
+        factors = [z[-1]]
+        for layer in reversed(range(1, len(z))):
+            delta = delta @ self.weights[layer] * (z[layer] > 0)
+            factors = [delta, z[layer - 1], *factors]
+        return f.squeeze(-1), tuple(factors)
 
     def _activations(self, x: Tensor) -> list[Tensor]:
         """[z_0, ..., z_{L-1}, f], each (R, N, features)."""

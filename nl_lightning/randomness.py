@@ -40,19 +40,23 @@ class ActionNoise:
         self.seeds = list(seeds)
         self.normal = normal
         self.position = 0
-        self._key: tuple[object, ...] = ()
+        self._drawn: tuple[int, int] = (-1, 0)
         self._uniform: tuple[Tensor, ...] = ()
         self._normal: tuple[Tensor, ...] = ()
 
     def next(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
         """Uniform numbers in (0, 1] and standard normal ones (None unless asked for), each (R, K) as ``like``."""
         chunk, offset = divmod(self.position, CHUNK)
-        key = (chunk, like.shape[-1], like.device, like.dtype)
-        if key != self._key:
+        drawn = (chunk, like.shape[1])
+        if drawn != self._drawn:
             self._fill(chunk, like)
-            self._key = key
+            self._drawn = drawn
         self.position += 1
         return self._uniform[offset], self._normal[offset] if self.normal else None
+
+    def forget(self) -> None:
+        """Draw again for another device or precision: the same numbers."""
+        self._drawn = (-1, 0)
 
     def _fill(self, chunk: int, like: Tensor) -> None:
         arms = like.shape[-1]

@@ -23,9 +23,9 @@ def train_nn(weights: Sequence[Tensor], x: Tensor, reward: Tensor, lam: Tensor, 
     """
     *hidden, last = weights
     replicas, n, _ = x.shape
-    rate = lr[:, None, None]
+    descent = -lr[:, None, None]
     # d/dtheta lam |theta|^2 = 2 lam theta
-    decay = 1 - 2 * rate * lam[:, None, None]
+    decay = 1 + 2 * descent * lam[:, None, None]
     target = reward[:, None, :]
     z = [x.mT.contiguous(), *(x.new_empty(replicas, weight.shape[1], n) for weight in hidden)]
     z_rows = [x, *(z_l.mT for z_l in z[1:])]
@@ -36,17 +36,21 @@ def train_nn(weights: Sequence[Tensor], x: Tensor, reward: Tensor, lam: Tensor, 
         # d BCE / d f = mu(f) - r
         residual = torch.bmm(last, z[-1], out=f).sigmoid_().sub_(target)
         if not hidden:
-            last.mul_(decay).sub_(rate * torch.bmm(residual, x))
+            last.mul_(decay).addcmul_(descent, torch.bmm(residual, x))
             continue
 
-        # Z = residual * [z > 0]; delta_{L-1} = diag(W_L) Z
+        # Z = residual * [z > 0]; delta_{L-1} = diag(W_L) Z, whose factor W_L is multiplied to the small matrices
         delta = torch.ops.aten.threshold_backward(residual.expand_as(z[-1]), z[-1], 0)
         product = torch.bmm(delta, z_rows[-2])
-        gradients = [last.mT * product, (hidden[-1] * product).sum(-1, keepdim=True).mT]
-        above = last.mT * hidden[-1]
-        for layer in reversed(range(len(hidden) - 1)):
-            delta = torch.ops.aten.threshold_backward(torch.bmm(above.mT, delta), z[layer + 1], 0)
-            gradients.insert(0, torch.bmm(delta, z_rows[layer]))
-            above = hidden[layer]
-        for weight, gradient in zip(weights, gradients, strict=True):
-            weight.mul_(decay).sub_(rate * gradient)
+        changes = [
+            (last, descent, (hidden[-1] * product).sum(-1).unsqueeze(1)),
+            (hidden[-1], descent * last.mT, product),
+        ]
+        if len(hidden) > 1:
+            above = last.mT * hidden[-1]
+            for layer in reversed(range(len(hidden) - 1)):
+                delta = torch.ops.aten.threshold_backward(torch.bmm(above.mT, delta), z[layer + 1], 0)
+                above = hidden[layer]
+                changes.append((above, descent, torch.bmm(delta, z_rows[layer])))
+        for weight, factor, gradient in changes:
+            weight.mul_(decay).addcmul_(factor, gradient)

@@ -1,7 +1,5 @@
 from typing import final
 
-from torch import Tensor
-
 from nl_lightning import radii
 from nl_lightning.agent import LinearAgent
 
@@ -17,5 +15,5 @@ class AdaOFUECOLog(LinearAgent):
     name = "ada-OFU-ECOLog"
     variance_weighted = True
 
-    def radius_of(self, d: Tensor) -> Tensor:
-        return radii.ada_ofu_ecolog(self.nu, self.lam, self.S, d)
+    def radius_terms(self) -> radii.Radius:
+        return radii.ada_ofu_ecolog(self.nu, self.lam, self.S)

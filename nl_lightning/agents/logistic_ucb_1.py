@@ -1,7 +1,5 @@
 from typing import final
 
-from torch import Tensor
-
 from nl_lightning import radii
 from nl_lightning.agent import LinearAgent
 
@@ -18,5 +16,5 @@ class LogisticUCB1(LinearAgent):
     variance_weighted = False
     mean_is_probability = True
 
-    def radius_of(self, d: Tensor) -> Tensor:
-        return radii.logistic_ucb_1(self.nu, self.lam, self.kappa, self.S, d)
+    def radius_terms(self) -> radii.Radius:
+        return radii.logistic_ucb_1(self.nu, self.lam, self.kappa, self.S)

@@ -1,7 +1,5 @@
 from typing import final
 
-from torch import Tensor
-
 from nl_lightning import radii
 from nl_lightning.agent import NeuralAgent
 
@@ -18,5 +16,5 @@ class NeuralLogTS1(NeuralAgent):
     variance_weighted = False
     thompson = True
 
-    def radius_of(self, d: Tensor) -> Tensor:
-        return radii.neurallog_ts_1(self.nu, self.lam, self.kappa, self.S, d)
+    def radius_terms(self) -> radii.Radius:
+        return radii.neurallog_1(self.nu, self.lam, self.kappa, self.S)

@@ -1,7 +1,5 @@
 from typing import final
 
-from torch import Tensor
-
 from nl_lightning import radii
 from nl_lightning.agent import NeuralAgent
 
@@ -18,5 +16,5 @@ class NeuralLogTS2(NeuralAgent):
     variance_weighted = True
     thompson = True
 
-    def radius_of(self, d: Tensor) -> Tensor:
-        return radii.neurallog_2(self.nu, self.lam, self.S, d)
+    def radius_terms(self) -> radii.Radius:
+        return radii.neurallog_2(self.nu, self.lam, self.S)

@@ -1,9 +1,8 @@
 from typing import final
 
-from torch import Tensor
-
 from nl_lightning import radii
 from nl_lightning.agent import NeuralAgent
+from nl_lightning.link import SLOPE_BOUND
 
 
 @final
@@ -18,5 +17,5 @@ class NeuralLogUCB1(NeuralAgent):
     variance_weighted = False
     mean_is_probability = True
 
-    def radius_of(self, d: Tensor) -> Tensor:
-        return radii.neurallog_ucb_1(self.nu, self.lam, self.kappa, self.S, d)
+    def radius_terms(self) -> radii.Radius:
+        return radii.neurallog_1(SLOPE_BOUND * self.nu, self.lam, self.kappa, self.S)

@@ -1,7 +1,5 @@
 from typing import final
 
-from torch import Tensor
-
 from nl_lightning import radii
 from nl_lightning.agent import NeuralAgent
 
@@ -17,5 +15,5 @@ class NeuralLogUCB2(NeuralAgent):
     name = "NeuralLog-UCB-2"
     variance_weighted = True
 
-    def radius_of(self, d: Tensor) -> Tensor:
-        return radii.neurallog_2(self.nu, self.lam, self.S, d)
+    def radius_terms(self) -> radii.Radius:
+        return radii.neurallog_2(self.nu, self.lam, self.S)
