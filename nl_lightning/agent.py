@@ -20,6 +20,8 @@ from nl_lightning.buffer import ReplayBuffer
 from nl_lightning.callbacks import Confidence
 from nl_lightning.checks import check_arms, check_reward, check_training_settings
 from nl_lightning.design import DESIGNS, DesignKind
+from nl_lightning.environments import Deal
+from nl_lightning.errors import InputError, TrainNNDiverged
 from nl_lightning.link import SLOPE_BOUND, mu, slope
 from nl_lightning.networks import MLP, Factors, Init
 from nl_lightning.radii import Radius
@@ -70,10 +72,6 @@ class TrainingBatch(NamedTuple):
     reward: Tensor
     due: bool
     """False for the rounds after the last call of TrainNN, fewer than ``update_every``"""
-
-
-class TrainNNDiverged(RuntimeError):
-    """TrainNN left the finite numbers or was bound to."""
 
 
 class Agent(L.LightningModule, ABC):
@@ -336,6 +334,13 @@ class Agent(L.LightningModule, ABC):
             optimizer = cast(Optimizer, self.optimizers())
             optimizer.step(partial(self._train_nn, batch.x, batch.reward))
 
+    def test_step(self, batch: Deal, batch_idx: int) -> None:
+        """The frozen agent on rounds it has not seen: mean reward and regret of a round."""
+        choices = [self.choose(view) for view in self.look_ahead(batch.arms)]
+        arm = torch.stack([choice.arm for choice in choices], dim=1).unsqueeze(2)
+        for name, values in (("reward", batch.reward), ("regret", batch.regret)):
+            self.log(f"test/{name}", values.gather(2, arm).mean(), batch_size=arm.numel())
+
     def configure_optimizers(self) -> Optimizer:
         return GradientDescent(self.network.parameters(), {"lr": self.lr})
 
@@ -367,7 +372,7 @@ class Agent(L.LightningModule, ABC):
         for name, mine in self.identity().items():
             stored = state["identity"].get(name)
             if stored != mine:
-                raise ValueError(
+                raise InputError(
                     f"This checkpoint is of another agent: its {name} is {stored}, here it is {mine}. "
                     "Load it into an agent with the settings it was made with."
                 )
@@ -375,7 +380,7 @@ class Agent(L.LightningModule, ABC):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         if "_extra_state" not in state_dict:
-            raise ValueError("This checkpoint is not of a bandit agent: it says nothing of algorithm and settings.")
+            raise InputError("This checkpoint is not of a bandit agent: it says nothing of algorithm and settings.")
         result = super().load_state_dict(state_dict, *args, **kwargs)
         self._any_diverged = bool((self.diverged_at > 0).any())
         return result
@@ -411,5 +416,5 @@ class NeuralAgent(Agent):
         super().__init__(dim, **settings)
         for name, value in (("width", width), ("depth", depth)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
         self._build([dim, *[width] * (depth - 1), 1])

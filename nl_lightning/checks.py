@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nl_lightning.errors import InputError
+
 
 def check_training_settings(
     *,
@@ -22,7 +24,7 @@ def check_training_settings(
     """Refuse settings of an agent that no run could use."""
     for name, value, least in (("dim", dim, 1), ("steps", steps, 1), ("update_every", update_every, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
     for name, text, known in (
         ("mode", mode, ["practical"]),
         ("design", design, ["diagonal", "full"]),
@@ -30,11 +32,11 @@ def check_training_settings(
         ("on_divergence", on_divergence, ["auto", "stop", "mark"]),
     ):
         if text not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}; got {text!r}.")
+            raise InputError(f"{name} must be one of {', '.join(known)}; got {text!r}.")
     if not 0 < delta < 1:
-        raise ValueError(f"delta must lie between 0 and 1, got {delta!r}.")
+        raise InputError(f"delta must lie between 0 and 1, got {delta!r}.")
     if not (lr > 0 and math.isfinite(lr)):
-        raise ValueError(f"lr must be a finite number greater than 0, got {lr!r}.")
+        raise InputError(f"lr must be a finite number greater than 0, got {lr!r}.")
 
 
 def check_arms(arms: Any, replicas: int, dim: int) -> Tensor:
@@ -42,9 +44,9 @@ def check_arms(arms: Any, replicas: int, dim: int) -> Tensor:
     arms = torch.as_tensor(arms)
     expected = f"({replicas}, K, {dim}) or (K, {dim})"
     if arms.dim() not in (2, 3) or arms.shape[-1] != dim or (arms.dim() == 3 and arms.shape[0] != replicas):
-        raise ValueError(f"arms must have the shape {expected}, got {tuple(arms.shape)}.")
+        raise InputError(f"arms must have the shape {expected}, got {tuple(arms.shape)}.")
     if arms.shape[-2] == 0:
-        raise ValueError("There is no arm to choose from: K is 0.")
+        raise InputError("There is no arm to choose from: K is 0.")
     check_finite("arms", arms)
     return arms
 
@@ -53,7 +55,7 @@ def check_finite(name: str, values: Tensor) -> None:
     """NaN and infinity are never repaired quietly."""
     if not values.isfinite().all():
         place = (~values.isfinite()).nonzero()[0].tolist()
-        raise ValueError(
+        raise InputError(
             f"{name} must be finite, got {values[tuple(place)].item()} at index {tuple(place)}. "
             "Clean or impute the features first."
         )
@@ -63,11 +65,11 @@ def check_reward(reward: Any, accepted: Any, arm: Tensor) -> tuple[Tensor, Tenso
     """reward is (R,) of 0 and 1, accepted None or (R,) of booleans."""
     reward = torch.as_tensor(reward, device=arm.device)
     if reward.shape != arm.shape:
-        raise ValueError(f"reward must have the shape {tuple(arm.shape)}, one a replica; got {tuple(reward.shape)}.")
+        raise InputError(f"reward must have the shape {tuple(arm.shape)}, one a replica; got {tuple(reward.shape)}.")
     if accepted is not None:
         accepted = torch.as_tensor(accepted, device=arm.device)
         if accepted.shape != arm.shape or accepted.dtype != torch.bool:
-            raise ValueError(
+            raise InputError(
                 f"accepted must be boolean of shape {tuple(arm.shape)}; got {accepted.dtype}, {tuple(accepted.shape)}."
             )
     known = (reward == 0) | (reward == 1)
@@ -77,5 +79,5 @@ def check_reward(reward: Any, accepted: Any, arm: Tensor) -> tuple[Tensor, Tenso
         reward = torch.where(accepted, reward, torch.zeros_like(reward))
     if not known.all():
         replica = int((~known).nonzero()[0])
-        raise ValueError(f"reward must be 0 or 1 (a click), got {reward[replica].item()} in replica {replica}.")
+        raise InputError(f"reward must be 0 or 1 (a click), got {reward[replica].item()} in replica {replica}.")
     return reward, accepted

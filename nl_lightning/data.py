@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nl_lightning.agent import Agent, Choice, TrainingBatch
 from nl_lightning.callbacks import Confidence, RoundCallback
+from nl_lightning.errors import InputError
 from nl_lightning.environments import Deal, Environment
 
 
@@ -66,7 +67,7 @@ class BanditData(L.LightningDataModule):
     def __init__(self, environment: Environment, rounds: int = 2000) -> None:
         super().__init__()
         if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-            raise ValueError(f"rounds must be a whole number of at least 1, got {rounds!r}.")
+            raise InputError(f"rounds must be a whole number of at least 1, got {rounds!r}.")
         self.environment = environment
         self.rounds = rounds
         self.played = 0
@@ -79,7 +80,7 @@ class BanditData(L.LightningDataModule):
     def setup(self, stage: str) -> None:
         agent = self._agent
         if agent.dim != self.dim:
-            raise ValueError(f"The agent takes {agent.dim} features, the environment's arms have {self.dim}.")
+            raise InputError(f"The agent takes {agent.dim} features, the environment's arms have {self.dim}.")
         self.environment.prepare(agent.settings.seeds, agent.network.weights[0])
 
     def train_dataloader(self) -> "RoundLoader":

@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from nl_lightning.errors import InputError
 from nl_lightning.randomness import Stream, generator
 
 Factors = tuple[Tensor, ...]
@@ -80,12 +81,12 @@ def _symmetric(shapes: Sequence[tuple[int, int]], g: torch.Generator) -> list[Te
     width = shapes[-1][1]
     for n_out, n_in in shapes[:-1]:
         if n_out % 2 or n_in % 2:
-            raise ValueError(
+            raise InputError(
                 f"init='symmetric' splits every layer into two equal halves, so dim and width must be even; "
                 f"got a layer from {n_in} to {n_out}. Use even sizes (inputs built as [x, x]/sqrt(2)) or init='uniform'."
             )
     if width % 2:
-        raise ValueError(f"init='symmetric' needs an even width (at depth 1: an even dim), got {width}.")
+        raise InputError(f"init='symmetric' needs an even width (at depth 1: an even dim), got {width}.")
     layers = []
     for n_out, n_in in shapes[:-1]:
         half = torch.randn(n_out // 2, n_in // 2, generator=g, dtype=torch.float64) * (4 / width) ** 0.5

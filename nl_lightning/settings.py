@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from nl_lightning.errors import InputError
 from nl_lightning.link import KAPPA_MINIMUM
 
 PerReplica = float | list[float]
@@ -49,7 +50,7 @@ def per_replica(
     compared on the same problems.
     """
     if not _is_int(replicas) or replicas < 1:
-        raise ValueError(f"replicas must be a whole number of at least 1, got {replicas!r}.")
+        raise InputError(f"replicas must be a whole number of at least 1, got {replicas!r}.")
     spread = dict(values)
     if grid:
         spread, seeds = _from_grid(spread, replicas, seed, grid)
@@ -60,7 +61,7 @@ def per_replica(
             replicas = max(len(value) for value in lists.values())
         for name, value in lists.items():
             if len(value) != replicas:
-                raise ValueError(
+                raise InputError(
                     f"{name} has {len(value)} entries for {replicas} replicas; "
                     f"give one number for all replicas or a list of {replicas}."
                 )
@@ -83,12 +84,12 @@ def _from_grid(
 ) -> tuple[dict[SettingName, PerReplica], list[int]]:
     for name, value in grid.items():
         if name not in SETTINGS:
-            raise ValueError(f"grid takes lists of {', '.join(SETTINGS)}, not of {name!r}.")
+            raise InputError(f"grid takes lists of {', '.join(SETTINGS)}, not of {name!r}.")
         if not isinstance(value, (list, tuple)) or not value:
-            raise ValueError(f"grid: {name} must be a list of at least one number, got {value!r}.")
+            raise InputError(f"grid: {name} must be a list of at least one number, got {value!r}.")
     for name, value in spread.items():
         if isinstance(value, (list, tuple)):
-            raise ValueError(f"{name} is a list and there is a grid; put the list into the grid, or leave the grid out.")
+            raise InputError(f"{name} is a list and there is a grid; put the list into the grid, or leave the grid out.")
     seeds = _seeds(seed, replicas)
     cells = list(itertools.product(*grid.values()))
     for place, name in enumerate(grid):
@@ -99,9 +100,9 @@ def _from_grid(
 def _seeds(seed: int | Sequence[int], replicas: int) -> list[int]:
     seeds = list(seed) if isinstance(seed, (list, tuple)) else [seed + r for r in range(replicas)] if _is_int(seed) else seed
     if not isinstance(seeds, list) or not all(_is_int(s) and s >= 0 for s in seeds):
-        raise ValueError(f"seed must be a whole number of at least 0 or a list of them, got {seed!r}.")
+        raise InputError(f"seed must be a whole number of at least 0 or a list of them, got {seed!r}.")
     if len(seeds) != replicas:
-        raise ValueError(f"seed has {len(seeds)} entries for {replicas} replicas.")
+        raise InputError(f"seed has {len(seeds)} entries for {replicas} replicas.")
     return seeds
 
 
@@ -111,7 +112,7 @@ def _is_int(value: object) -> bool:
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{name} must be a number or a list of numbers, got {value!r}.")
+        raise InputError(f"{name} must be a number or a list of numbers, got {value!r}.")
     return float(value)
 
 
@@ -124,4 +125,4 @@ def _check(name: str, value: float) -> None:
     }
     holds, requirement = bounds[name]
     if not (holds and math.isfinite(value)):
-        raise ValueError(f"{name} must be a finite number, {requirement}; got {value!r}.")
+        raise InputError(f"{name} must be a finite number, {requirement}; got {value!r}.")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from nl_lightning.environments.environment import Deal, Environment
+from nl_lightning.errors import InputError
 from nl_lightning.link import mu
 from nl_lightning.randomness import CHUNK, Stream, generator
 
@@ -51,12 +52,12 @@ class Synthetic(Environment):
     ) -> None:
         super().__init__()
         if function not in FUNCTIONS:
-            raise ValueError(f"function must be one of {', '.join(FUNCTIONS)}; got {function!r}.")
+            raise InputError(f"function must be one of {', '.join(FUNCTIONS)}; got {function!r}.")
         for name, value in (("dim", dim), ("arms", arms), ("pool", pool)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
         if arms > pool:
-            raise ValueError(f"A round shows {arms} different vectors, but the pool has only {pool}; take pool >= arms.")
+            raise InputError(f"A round shows {arms} different vectors, but the pool has only {pool}; take pool >= arms.")
         self.function: Function = function
         self.dim, self.arms, self.pool = dim, arms, pool
         self.seed, self.noise_seed = seed, noise_seed
@@ -113,5 +114,5 @@ def _seeds(name: str, given: int | list[int] | None, replicas: Sequence[int]) ->
         return list(replicas)
     seeds = [given] * len(replicas) if isinstance(given, int) else list(given)
     if len(seeds) != len(replicas):
-        raise ValueError(f"The environment's {name} has {len(seeds)} entries for {len(replicas)} replicas.")
+        raise InputError(f"The environment's {name} has {len(seeds)} entries for {len(replicas)} replicas.")
     return seeds

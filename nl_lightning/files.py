@@ -1,0 +1,28 @@
+"""Files that are whole or absent: written beside, then renamed."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+
+def write_beside(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` make a file beside ``path`` and rename it, so that a kill at any moment leaves the old or the new."""
+    # The ending stays, because some writers choose the format by it.
+    beside = path.with_name(f".{path.stem}.writing{path.suffix}")
+    write(beside)
+    with beside.open("rb+") as file:
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+class BesideCheckpointIO(TorchCheckpointIO):
+    """Lightning's checkpoints, written beside and renamed."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_beside(target, lambda beside: torch.save(checkpoint, beside))

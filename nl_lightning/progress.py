@@ -1,0 +1,68 @@
+"""The live progress bar: the round and the regret."""
+
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import ProgressBar
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from nl_lightning.run import Recorder
+from nl_lightning.statistics import interval
+
+
+class RoundProgressBar(ProgressBar):
+    """Round, regret and the time left, after every call of TrainNN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._enabled = True
+        self._progress: Progress | None = None
+
+    def disable(self) -> None:
+        self._enabled = False
+
+    def enable(self) -> None:
+        self._enabled = True
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self._enabled:
+            data: Any = trainer.datamodule  # type: ignore[attr-defined]
+            self._progress = Progress(
+                TextColumn("round"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TextColumn("{task.fields[regret]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+            )
+            self._task = self._progress.add_task("rounds", total=data.rounds, completed=data.played, regret="")
+            self._progress.start()
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
+        if self._progress:
+            data: Any = trainer.datamodule  # type: ignore[attr-defined]
+            self._progress.update(self._task, completed=data.played, regret=_regret(trainer))
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._stop()
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._progress:
+            self._progress.stop()
+            self._progress = None
+
+
+def _regret(trainer: L.Trainer) -> str:
+    recorder = next((c for c in trainer.callbacks if isinstance(c, Recorder)), None)  # type: ignore[attr-defined]
+    if recorder is None or not len(recorder.cumulative):
+        return ""
+    agent: Any = trainer.lightning_module
+    alive = (agent.diverged_at == 0).cpu()
+    band = interval(recorder.cumulative[alive].numpy())
+    diverged = int((~alive).sum())
+    spread = "" if band.high != band.high else f" +- {band.high - band.mean:.1f}"
+    return f"regret {band.mean:.1f}{spread}" + (f", {diverged} diverged" if diverged else "")

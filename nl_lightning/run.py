@@ -1,0 +1,233 @@
+"""The run directory: everything a run leaves behind, and everything it needs to go on.
+
+    config.yaml            all that is needed to repeat the run
+    rounds.parquet         one row a round and replica
+    summary.json           the result
+    curve.png              mean regret and its band
+    checkpoints/last.ckpt  the state after a call of TrainNN
+
+While a run goes on, its rounds lie in ``rounds/``, one file a checkpoint. A part is written before its checkpoint, and
+parts that no checkpoint knows of are dropped on resumption: no round is missing or doubled.
+"""
+
+import json
+import time
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+import lightning as L
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from nl_lightning import report
+from nl_lightning.agent import Agent
+from nl_lightning.callbacks import RoundCallback
+from nl_lightning.data import BanditData, History
+from nl_lightning.files import write_beside
+from nl_lightning.statistics import interval
+
+SCHEMA = pa.schema(
+    [
+        ("replica", pa.int32()),
+        ("t", pa.int32()),
+        ("arm", pa.int32()),
+        ("reward", pa.float32()),
+        ("score", pa.float64()),
+        ("mean", pa.float64()),
+        ("bonus", pa.float64()),
+        ("cumulative_regret", pa.float64()),
+        ("radius", pa.float64()),
+        ("logdet", pa.float64()),
+    ]
+)
+
+
+class RunDirectory:
+    """Where the parts of a run lie."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.rounds = path / "rounds.parquet"
+        self.parts = path / "rounds"
+        self.summary = path / "summary.json"
+        self.curve = path / "curve.png"
+        self.checkpoint = path / "checkpoints" / "last.ckpt"
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """The result, if the run has come to its end or was stopped in good order."""
+        return json.loads(self.summary.read_text()) if self.summary.exists() else None
+
+    def part(self, first: int) -> Path:
+        """The rounds from ``first`` on, up to the next part."""
+        return self.parts / f"from-{first:09d}.parquet"
+
+    def sorted_parts(self) -> list[Path]:
+        return sorted(self.parts.glob("from-*.parquet"))
+
+
+class Recorder(RoundCallback):
+    """Writes the run directory, and tells loggers how the regret grows.
+
+    Args:
+        directory: the run directory; made when the fit starts.
+        config: the text of config.yaml.
+    """
+
+    def __init__(self, directory: str | Path, config: str = "") -> None:
+        self.run = RunDirectory(Path(directory))
+        self.config = config
+        self.cumulative = torch.zeros(0, dtype=torch.float64)
+        """(R,), regret so far"""
+        self.clicks = torch.zeros(0, dtype=torch.float64)
+        """(R,), rewards so far"""
+        self.recorded = 0
+        self.seconds = 0.0
+        self._pending: list[pa.Table] = []
+        self._pending_from = 1
+        self._started = time.monotonic()
+
+    # ---- rounds -------------------------------------------------------------------------------------------------
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        run = self.run
+        run.parts.mkdir(parents=True, exist_ok=True)
+        if self.config:
+            write_beside(run.config, lambda path: path.write_text(self.config))
+        for part in run.sorted_parts():
+            if part >= run.part(self.recorded + 1):
+                part.unlink()
+        self._pending_from = self.recorded + 1
+        self._started = time.monotonic()
+
+    def on_rounds_end(self, trainer: L.Trainer, agent: Agent, history: History) -> None:
+        if not len(self.cumulative):
+            self.cumulative = torch.zeros(agent.replicas, dtype=torch.float64)
+            self.clicks = torch.zeros(agent.replicas, dtype=torch.float64)
+        regret = self.cumulative[:, None] + history.regret.double().cpu().cumsum(1)
+        alive = torch.ones(agent.replicas, dtype=torch.bool) if agent.alive is None else agent.alive.cpu()
+        self._pending.append(_rows(history, regret, alive))
+        self.cumulative = torch.where(alive, regret[:, -1], self.cumulative)
+        self.clicks += history.reward.double().cpu().sum(1) * alive
+        self.recorded = int(history.t[-1])
+        self._log(trainer, agent, alive)
+
+    def _log(self, trainer: L.Trainer, agent: Agent, alive: Tensor) -> None:
+        if not trainer.loggers:
+            return
+        band = interval(self.cumulative[alive].numpy())
+        metrics = {
+            "round": float(self.recorded),
+            "regret/mean": float(band.mean),
+            "regret/low": float(band.low),
+            "regret/high": float(band.high),
+            "radius": float(agent.radius[alive].mean()),
+            "effective_dimension": float(agent.effective_dimension[alive].mean()),
+        }
+        for logger in trainer.loggers:
+            logger.log_metrics({k: v for k, v in metrics.items() if not np.isnan(v)}, step=self.recorded)
+
+    # ---- parts and checkpoints ----------------------------------------------------------------------------------
+
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._write_part()
+
+    def _write_part(self) -> None:
+        if self._pending:
+            table = pa.concat_tables(self._pending)
+            write_beside(
+                self.run.part(self._pending_from), lambda path: pq.write_table(table, path, compression="zstd")
+            )
+            self._pending, self._pending_from = [], self.recorded + 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "recorded": self.recorded,
+            "cumulative": self.cumulative,
+            "clicks": self.clicks,
+            "seconds": self._elapsed(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.recorded, self.seconds = state_dict["recorded"], state_dict["seconds"]
+        self.cumulative, self.clicks = state_dict["cumulative"], state_dict["clicks"]
+
+    def _elapsed(self) -> float:
+        return self.seconds + time.monotonic() - self._started
+
+    # ---- the end ------------------------------------------------------------------------------------------------
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.checkpoint_callbacks:
+            trainer.save_checkpoint(self.run.checkpoint)
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Put the result together; also when a resumed run has no round left to play."""
+        if stage != "fit" or not self.recorded:
+            return
+        assert isinstance(pl_module, Agent)
+        self._write_part()
+        write_beside(self.run.rounds, self._merge_parts)
+        rounds = trainer.datamodule.rounds if isinstance(trainer.datamodule, BanditData) else self.recorded  # type: ignore[attr-defined]
+        summary = self._summary(pl_module, rounds)
+        curves = report.read_curves(self.run.rounds)
+        write_beside(self.run.curve, lambda path: report.plot_regret(curves, summary, path))
+        report.log_result(trainer.loggers, curves, summary, self.run.curve)
+        write_beside(self.run.summary, lambda path: path.write_text(json.dumps(summary, indent=2) + "\n"))
+        if summary["finished"]:
+            for part in self.run.sorted_parts():
+                part.unlink()
+            self.run.parts.rmdir()
+
+    def _merge_parts(self, target: Path) -> None:
+        with pq.ParquetWriter(target, SCHEMA, compression="zstd") as writer:
+            for part in self.run.sorted_parts():
+                writer.write_table(pq.read_table(part))
+
+    def _summary(self, agent: Agent, rounds: int) -> dict[str, Any]:
+        diverged = agent.diverged_at.tolist()
+        replicas = [
+            {
+                "replica": replica,
+                **agent.settings.of(replica),
+                "regret": float(self.cumulative[replica]),
+                "mean_reward": float(self.clicks[replica]) / (diverged[replica] or self.recorded),
+                "diverged_at": diverged[replica] or None,
+            }
+            for replica in range(agent.replicas)
+        ]
+        return {
+            "agent": agent.name,
+            "finished": self.recorded == rounds,
+            "rounds": self.recorded,
+            "over_replicas": report.over_replicas(replicas),
+            "replicas": replicas,
+            "seconds": round(self._elapsed(), 3),
+            "versions": {
+                "python": python_version(),
+                **{name: version(name) for name in ("nl-lightning", "torch", "lightning", "numpy")},
+            },
+        }
+
+
+def _rows(history: History, regret: Tensor, alive: Tensor) -> pa.Table:
+    """One row a round and replica, by round and then replica, without the replicas that diverged."""
+    replicas = alive.nonzero().flatten()
+    rounds = len(history.t)
+
+    def column(values: Tensor) -> Any:
+        return values.cpu()[replicas].T.reshape(-1).numpy()
+
+    columns = {
+        "replica": np.tile(replicas.numpy(), rounds),
+        "t": np.repeat(history.t.numpy(), len(replicas)),
+        "cumulative_regret": column(regret),
+        "logdet": column(history.effective_dimension),
+        **{name: column(getattr(history, name)) for name in ("arm", "reward", "score", "mean", "bonus", "radius")},
+    }
+    return pa.table({name: pa.array(columns[name], type=SCHEMA.field(name).type) for name in SCHEMA.names})

@@ -1,0 +1,52 @@
+"""Which of Lightning's Trainer flags a fit takes: those that work do what users know, the others are refused."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from nl_lightning.errors import InputError
+
+
+class Rule(NamedTuple):
+    """The values of a flag that a fit takes, and why no others."""
+
+    allowed: tuple[Any, ...]
+    reason: str
+
+
+_ONE_DEVICE = "all replicas are one batch on one device"
+_FULL_BATCH = "TrainNN takes plain full-batch gradient steps, as the paper does"
+
+DEFAULTS: dict[str, Any] = {
+    "max_epochs": 1,
+    "devices": 1,
+    "logger": False,
+    "log_every_n_steps": 1,
+    "enable_model_summary": False,
+}
+"""The Trainer's defaults under ``python -m nl_lightning``."""
+
+RULES: dict[str, Rule] = {
+    "max_epochs": Rule((None, 1), "rounds bound the run: set data.rounds"),
+    "min_epochs": Rule((None, 0, 1), "rounds bound the run: set data.rounds"),
+    "min_steps": Rule((None,), "rounds bound the run: set data.rounds"),
+    "devices": Rule((1, "1"), _ONE_DEVICE),
+    "num_nodes": Rule((1,), _ONE_DEVICE),
+    "strategy": Rule(("auto",), _ONE_DEVICE),
+    "precision": Rule(
+        (None, 32, "32", "32-true", 64, "64", "64-true"),
+        "TrainNN sums over all rounds, which half precision cannot; use 32-true or 64-true",
+    ),
+    "overfit_batches": Rule((0, 0.0), "the batches of a bandit are its own rounds, each comes once"),
+    "accumulate_grad_batches": Rule((1,), _FULL_BATCH),
+    "gradient_clip_val": Rule((None,), _FULL_BATCH),
+    "gradient_clip_algorithm": Rule((None,), _FULL_BATCH),
+    "reload_dataloaders_every_n_epochs": Rule((0,), "a fit has one epoch"),
+}
+
+
+def check(trainer: Mapping[str, Any]) -> None:
+    """Refuse what a fit cannot do, with the reason."""
+    for flag, rule in RULES.items():
+        if flag in trainer and trainer[flag] not in rule.allowed:
+            allowed = " or ".join(str(value) for value in dict.fromkeys(map(str, rule.allowed)))
+            raise InputError(f"trainer.{flag} must be {allowed}, got {trainer[flag]}: {rule.reason}.")
