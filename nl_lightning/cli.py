@@ -10,22 +10,23 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import lightning as L
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.loggers import CSVLogger, WandbLogger
+from lightning.pytorch.loggers import WandbLogger
 from rich.console import Console
 
 from nl_lightning import report, trainer_flags
 from nl_lightning.agent import Agent
+from nl_lightning.agents import AGENTS
 from nl_lightning.data import BanditData
 from nl_lightning.errors import InputError, TrainNNDiverged
 from nl_lightning.files import BesideCheckpointIO
@@ -48,6 +49,25 @@ class RunSettings:
     name: str = "fit"
     id: str | None = None
     checkpoint_every: int = 10
+
+
+class BanditParser(LightningArgumentParser):
+    """Says what is wrong without sixty lines of usage."""
+
+    _NOISE = re.compile(r"Does not validate against|Subtypes:|Errors:|<class 'NoneType'>|Given value")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "prog": "python -m nl_lightning"})
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        if not self.exit_on_error:
+            super().error(message, ex)
+        lines = [line for line in message.splitlines() if line.strip() and not self._NOISE.search(line)]
+        print("error: " + "\n".join(lines), file=sys.stderr)
+        if 'key "model' in message:
+            print(f"The agents: {', '.join(agent.__name__ for agent in AGENTS.values())}.", file=sys.stderr)
+        print("Every option with its meaning: --help, or --model.help AGENT for one agent's.", file=sys.stderr)
+        sys.exit(2)
 
 
 class BanditCLI(LightningCLI):
@@ -96,7 +116,6 @@ class BanditCLI(LightningCLI):
             if not run.config.exists():
                 raise InputError(f"{run.path} is not empty and holds no run. Choose another run.id or run.dir.")
             _check_same_run(run, yaml.safe_load(self._dump(config)))
-        _check_writable(run.path)
         return run
 
     def _dump(self, config: Any) -> str:
@@ -149,9 +168,9 @@ class BanditCLI(LightningCLI):
 
     def _finish_wandb(self, logger: WandbLogger) -> None:
         run = logger.experiment
-        offline, directory, url = run.offline, Path(run.dir).parent, run.url
-        run.finish(quiet=True)
-        where = f"offline in {directory}; upload it with: wandb sync {directory}" if offline else f"at {url}"
+        directory, url = Path(run.dir).parent, None if run.offline else run.url
+        run.finish()
+        where = f"at {url}" if url else f"offline in {directory}; upload it with: wandb sync {directory}"
         self.console.print(f"W&B run {where}", soft_wrap=True)
 
 
@@ -185,32 +204,21 @@ def _differing(key: str, old: Any, new: Any) -> list[str]:
     return [] if old == new else [key]
 
 
-def _check_writable(path: Path) -> None:
-    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    if not existing.is_dir():
-        raise InputError(f"{path} cannot be made: {existing} is a file. Set run.dir to a directory.")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(f"{path} cannot be written: no permission in {existing}. Set run.dir to another directory.")
-
-
 def _complete_loggers(config: Any, run: RunDirectory) -> None:
-    """Fill in what a logger needs to know of the run and the user left out."""
+    """Fill in what the user left out and the run knows; a logger's save_dir of ``.`` means the run directory."""
     loggers = config.trainer.logger
     for logger in loggers if isinstance(loggers, list) else [loggers]:
-        kind = str(getattr(logger, "class_path", "")).rsplit(".", 1)[-1]
-        if kind == WandbLogger.__name__:
-            given = logger.init_args
-            given.save_dir = str(run.path) if given.save_dir == "." else given.save_dir
+        given = getattr(logger, "init_args", None)
+        if given is not None and getattr(given, "save_dir", None) == ".":
+            given.save_dir = str(run.path)
+        if str(getattr(logger, "class_path", "")).endswith(f".{WandbLogger.__name__}"):
+            label = f"{run.path.parent.name}-{run.path.name}"
             given.project = given.project if given.project != "lightning_logs" else "nl-lightning"
-            given.name = given.name or f"{run.path.parent.name}-{run.path.name}"
-            given.id = given.id or f"{run.path.parent.name}-{run.path.name}"
-            given.offline = given.offline or _wandb_is_offline()
-            # The directory must be there before W&B starts, or it would write elsewhere.
-            logger.dict_kwargs = {"resume": "allow", **(getattr(logger, "dict_kwargs", None) or {})}
-        elif kind == CSVLogger.__name__:
-            given = logger.init_args
-            given.save_dir = given.save_dir or str(run.path)
-            given.name = given.name if given.name != "lightning_logs" else "csv"
+            given.name, given.id = given.name or label, given.version or given.id or label
+            kwargs = {"resume": "allow", **(getattr(logger, "dict_kwargs", None) or {})}
+            if "mode" not in kwargs and (given.offline or _wandb_is_offline()):
+                kwargs["mode"] = "offline"
+            logger.dict_kwargs = kwargs
 
 
 def _wandb_is_offline() -> bool:
@@ -218,23 +226,14 @@ def _wandb_is_offline() -> bool:
     import wandb
 
     mode = os.environ.get("WANDB_MODE")
-    return mode == "offline" or (mode is None and not wandb.api.api_key)
+    return mode == "offline" or (mode is None and not wandb.login(prompt=False, verify=False))
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line; errors that a user can mend are shown as one text, with exit code 1."""
-    arguments = _resume(list(sys.argv[1:] if args is None else args))
+    """Run the command line; errors that a user can mend are shown as one text, with an exit code that is not 0."""
     # Lightning's notes on hardware and its advertisements; warnings stay.
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
-    for message in (
-        ".*LightningCLI's args parameter.*",
-        # The state after TrainNN is what a run goes on from.
-        "Using ModelCheckpoint with manual optimization",
-        ".*isinstance.treespec, LeafSpec.*",
-        ".*weights_only. was not set.*",
-        # A batch is a whole TrainNN, made by the rounds before it: there is nothing for workers to load.
-        ".*does not have many workers.*",
-    ):
+    for message in _KNOWN_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     try:
         BanditCLI(
@@ -244,11 +243,50 @@ def main(args: Sequence[str] | None = None) -> None:
             save_config_callback=None,
             trainer_defaults=trainer_flags.DEFAULTS,
             seed_everything_default=False,
-            args=arguments,
+            auto_configure_optimizers=False,
+            parser_class=BanditParser,
+            args=_by_class(_resume(list(sys.argv[1:] if args is None else args))),
         )
-    except (InputError, TrainNNDiverged, MisconfigurationException, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except Exception as error:
+        # jsonargparse wraps what a constructor raised
+        mendable = (InputError, TrainNNDiverged, MisconfigurationException, OSError)
+        text = next((str(cause) for cause in _causes(error) if isinstance(cause, mendable)), None)
+        if text is None:
+            raise
+        print(f"error: {text}", file=sys.stderr)
         sys.exit(1)
+
+
+_KNOWN_WARNINGS = (
+    "LightningCLI's args parameter",
+    # The state after TrainNN is what a run goes on from.
+    "Using ModelCheckpoint with manual optimization",
+    ".*isinstance.treespec, LeafSpec.*",
+    # A batch is a whole TrainNN, made by the rounds before it: there is nothing for workers to load.
+    ".*does not have many workers.*",
+    # `test` needs the agent of a checkpoint, not the files of its run.
+    ".*callbacks used to create the checkpoint need to be provided.*",
+)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _by_class(arguments: list[str]) -> list[str]:
+    """Let ``--model`` take the names of the paper's tables as well."""
+    paths = {name: f"{agent.__module__}.{agent.__name__}" for name, agent in AGENTS.items()}
+    translated = []
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        option, _, value = argument.partition("=")
+        if before == "--model":
+            argument = paths.get(argument, argument)
+        elif option == "--model" and value:
+            argument = f"{option}={paths.get(value, value)}"
+        translated.append(argument)
+    return translated
 
 
 def _resume(arguments: list[str]) -> list[str]:
@@ -263,12 +301,10 @@ def _resume(arguments: list[str]) -> list[str]:
     if not joined:
         return arguments
     run = RunDirectory(Path(joined[0]).resolve())
-    others = [a for a in rest if re.match(r"--(model|data|run|config)\b", a)]
+    others = [a for a in rest if re.match(r"(-c|--(model|data|run|config))\b", a)]
     if others:
-        print(f"error: --resume goes on with a run as it was; leave {' '.join(others)} out.", file=sys.stderr)
-        sys.exit(1)
+        raise InputError(f"--resume goes on with a run as it was; leave {' '.join(others)} out.")
     if not run.config.exists():
-        print(f"error: {joined[0]} is not the directory of a run: it has no config.yaml.", file=sys.stderr)
-        sys.exit(1)
+        raise InputError(f"{joined[0]} is not the directory of a run: it has no config.yaml.")
     place = [f"--run.dir={run.path.parent.parent}", f"--run.name={run.path.parent.name}", f"--run.id={run.path.name}"]
     return [*rest[:1], f"--config={run.config}", *place, *rest[1:]]

@@ -22,12 +22,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+import yaml
 from torch import Tensor
 
 from nl_lightning import report
 from nl_lightning.agent import Agent
 from nl_lightning.callbacks import RoundCallback
 from nl_lightning.data import BanditData, History
+from nl_lightning.errors import InputError
 from nl_lightning.files import write_beside
 from nl_lightning.statistics import interval
 
@@ -96,9 +98,14 @@ class Recorder(RoundCallback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         run = self.run
-        run.parts.mkdir(parents=True, exist_ok=True)
+        try:
+            run.parts.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{run.path} cannot be written: {error.strerror}. Set run.dir to another directory.") from error
         if self.config:
             write_beside(run.config, lambda path: path.write_text(self.config))
+            for logger in trainer.loggers:
+                logger.log_hyperparams(yaml.safe_load(self.config))
         for part in run.sorted_parts():
             if part >= run.part(self.recorded + 1):
                 part.unlink()
@@ -164,7 +171,17 @@ class Recorder(RoundCallback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.checkpoint_callbacks:
-            trainer.save_checkpoint(self.run.checkpoint)
+            trainer.save_checkpoint(self.run.checkpoint, weights_only=False)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Leave nothing of a run that has no checkpoint to go on from."""
+        if not self.run.checkpoint.exists():
+            self.run.config.unlink(missing_ok=True)
+            for part in self.run.sorted_parts():
+                part.unlink()
+            for directory in (self.run.parts, self.run.path, self.run.path.parent):
+                if directory.is_dir() and not any(directory.iterdir()):
+                    directory.rmdir()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Put the result together; also when a resumed run has no round left to play."""

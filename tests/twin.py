@@ -1,0 +1,147 @@
+"""A slow, plain float64 twin of the seven agents (practical mode), written from ALGORITHMS.md alone.
+
+One replica, loops over samples, dense p x p matrices rebuilt from the stored gradients at every call. Tests compare
+the fast implementation with it, so nothing here is shared with the package and nothing here is clever.
+"""
+
+from math import sqrt
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+NAMES = (
+    "NCBF-UCB",
+    "Logistic-UCB-1",
+    "ada-OFU-ECOLog",
+    "NeuralLog-UCB-1",
+    "NeuralLog-UCB-2",
+    "NeuralLog-TS-1",
+    "NeuralLog-TS-2",
+)
+LINEAR = ("Logistic-UCB-1", "ada-OFU-ECOLog")  # f = x . theta, g = x: a network of depth 1
+PROBABILITY = ("Logistic-UCB-1", "NeuralLog-UCB-1")  # the score starts from mu(f); the others start from f
+WEIGHTED = ("ada-OFU-ECOLog", "NeuralLog-UCB-2", "NeuralLog-TS-2")  # design matrix W; the others use V
+R = 0.25  # the upper bound of mu'
+
+
+class Twin:
+    """One agent: `observe` and `train_nn` change it, every other method only computes from what is stored."""
+
+    def __init__(
+        self,
+        name: str,
+        weights: list[Tensor],
+        *,
+        nu: float,
+        lam: float,
+        kappa: float,
+        S: float,
+        design: str = "diagonal",
+        lr: float = 0.01,
+        steps: int = 100,
+        warm_start: bool = True,
+    ) -> None:
+        if name not in NAMES or design not in ("diagonal", "full"):
+            raise ValueError(f"unknown agent or design: {name}, {design}")
+        if weights[-1].shape[0] != 1 or (name in LINEAR and len(weights) != 1):
+            raise ValueError("the last layer has one output, and a linear agent has one layer")
+        self.name, self.design, self.warm_start = name, design, warm_start
+        self.nu, self.lam, self.kappa, self.S, self.lr, self.steps = nu, lam, kappa, S, lr, steps
+        self.initial = [w.detach().clone().double() for w in weights]
+        self.weights = [w.clone() for w in self.initial]
+        self.p = sum(w.numel() for w in self.initial)
+        self.xs: list[Tensor] = []
+        self.rewards: list[Tensor] = []
+        self.gradients: list[Tensor] = []  # g(x_i; theta_{i-1}), as it was at the decision
+        self.slopes: list[Tensor] = []  # mu'(f(x_i; theta_{i-1})), as it was at the decision
+
+    def _network(self, x: Tensor, weights: list[Tensor]) -> Tensor:
+        """f(x; theta) = W_L relu(W_{L-1} ... relu(W_1 x)): no biases, c = 1, no relu after the last layer."""
+        z = x.detach().double()
+        for w in weights[:-1]:
+            z = torch.relu(w @ z)  # torch takes the derivative of relu at 0 to be 0
+        return (weights[-1] @ z)[0]
+
+    def f(self, x: Tensor) -> Tensor:
+        """f(x; theta) at the current weights, for one x (d,)."""
+        return self._network(x, self.weights)
+
+    def gradient(self, x: Tensor) -> Tensor:
+        """g(x; theta) = grad_theta f at the current weights: W_1 row by row, then W_2, ... (p,)."""
+        weights = [w.clone().requires_grad_() for w in self.weights]
+        parts = torch.autograd.grad(self._network(x, weights), weights)
+        return torch.cat([part.reshape(-1) for part in parts])
+
+    def mean(self, arms: Tensor) -> Tensor:
+        """mu(f) for Logistic-UCB-1 and NeuralLog-UCB-1, f for the other five."""
+        f = torch.stack([self.f(x) for x in arms])
+        return torch.sigmoid(f) if self.name in PROBABILITY else f
+
+    def _maybe_diagonal(self, matrix: Tensor) -> Tensor:
+        """The matrix itself for `full`; the same dense matrix with zeros off the diagonal for `diagonal`."""
+        return torch.diag(torch.diagonal(matrix)) if self.design == "diagonal" else matrix
+
+    def design_matrix(self) -> Tensor:
+        """V = sum_i g_i g_i^T + kappa lam I, or W = sum_i mu'(f_i) g_i g_i^T + lam I."""
+        weighted = self.name in WEIGHTED
+        matrix = (self.lam if weighted else self.kappa * self.lam) * torch.eye(self.p, dtype=torch.float64)
+        for g, slope in zip(self.gradients, self.slopes, strict=True):
+            matrix = matrix + (slope if weighted else 1.0) * torch.outer(g, g)
+        return self._maybe_diagonal(matrix)
+
+    def effective_dimension(self) -> float:
+        """NCBF-UCB: d1 = logdet(sum_i g_i g_i^T / kappa + I); others: d2 = logdet(R sum_i g_i g_i^T + I)."""
+        matrix = torch.eye(self.p, dtype=torch.float64)
+        for g in self.gradients:
+            matrix = matrix + (1.0 / self.kappa if self.name == "NCBF-UCB" else R) * torch.outer(g, g)
+        return float(torch.linalg.slogdet(self._maybe_diagonal(matrix)).logabsdet)
+
+    def radius(self) -> float:
+        """What norm(x; V) or norm(x; W) is multiplied by; d is d1 for NCBF-UCB and d2 for the others."""
+        nu, lam, kappa, S, d = self.nu, self.lam, self.kappa, self.S, self.effective_dimension()
+        # rho = (1 + S + S^2) (sqrt(d2) + 1/sqrt(lam))
+        rho = (1 + S + S**2) * (sqrt(d) + 1 / sqrt(lam))
+        if self.name == "NCBF-UCB":  # nu (kappa sqrt(d1) + S sqrt(kappa lam))
+            return nu * (kappa * sqrt(d) + S * sqrt(kappa * lam))
+        if self.name == "Logistic-UCB-1":  # nu R sqrt(kappa) (1 + 2S) (S sqrt(lam) + d2/sqrt(lam))
+            return nu * R * sqrt(kappa) * (1 + 2 * S) * (S * sqrt(lam) + d / sqrt(lam))
+        if self.name == "ada-OFU-ECOLog":  # nu S (sqrt(d2) + sqrt(lam))
+            return nu * S * (sqrt(d) + sqrt(lam))
+        if self.name == "NeuralLog-UCB-1":  # nu R sqrt(kappa) rho
+            return nu * R * sqrt(kappa) * rho
+        if self.name == "NeuralLog-TS-1":  # nu sqrt(kappa) rho
+            return nu * sqrt(kappa) * rho
+        return nu * rho  # NeuralLog-UCB-2 and NeuralLog-TS-2: nu rho
+
+    def bonus(self, arms: Tensor) -> Tensor:
+        """radius * norm(x; M), norm(x; M) = sqrt(g^T M^{-1} g); the standard deviation for the two TS agents."""
+        matrix, radius = self.design_matrix(), self.radius()
+        widths = []
+        for x in arms:
+            g = self.gradient(x)
+            widths.append(radius * torch.sqrt(g @ torch.linalg.solve(matrix, g)))
+        return torch.stack(widths)
+
+    def observe(self, x: Tensor, reward: float | Tensor) -> None:
+        """Store x, r, g(x; theta) and mu'(f) = mu(f) mu(-f) at the weights of this moment."""
+        f = self.f(x)
+        self.xs.append(x.detach().clone().double())
+        self.rewards.append(torch.tensor(float(reward), dtype=torch.float64))
+        self.gradients.append(self.gradient(x))
+        self.slopes.append(torch.sigmoid(f) * torch.sigmoid(-f))
+
+    def train_nn(self) -> None:
+        """`steps` times theta <- theta - lr grad(sum_i BCE(f(x_i; theta), r_i) + lam |theta|^2), all samples."""
+        start = self.weights if self.warm_start else self.initial
+        weights = [w.clone() for w in start]
+        for _ in range(self.steps):
+            weights = [w.detach().requires_grad_() for w in weights]
+            loss = torch.zeros((), dtype=torch.float64)
+            for x, reward in zip(self.xs, self.rewards, strict=True):
+                loss = loss + binary_cross_entropy_with_logits(self._network(x, weights), reward)
+            for w in weights:
+                loss = loss + self.lam * (w**2).sum()
+            slopes = torch.autograd.grad(loss, weights)
+            weights = [w - self.lr * slope for w, slope in zip(weights, slopes, strict=True)]
+        self.weights = [w.detach() for w in weights]
