@@ -262,6 +262,8 @@ _KNOWN_WARNINGS = (
     # The state after TrainNN is what a run goes on from.
     "Using ModelCheckpoint with manual optimization",
     ".*isinstance.treespec, LeafSpec.*",
+    # It does where a run goes on.
+    "Checkpoint directory .* exists and is not empty",
     # A batch is a whole TrainNN, made by the rounds before it: there is nothing for workers to load.
     ".*does not have many workers.*",
     # `test` needs the agent of a checkpoint, not the files of its run.

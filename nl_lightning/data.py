@@ -5,7 +5,7 @@ so Lightning's own cost is paid once a call of TrainNN and not once a round.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import lightning as L
 import torch
@@ -143,12 +143,6 @@ class BanditData(L.LightningDataModule):
         for callback in callbacks:
             callback.on_rounds_end(trainer, agent, history)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"played": self.played}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.played = state_dict["played"]
-
 
 class RoundLoader:
     """Each item plays ``update_every`` rounds and is the buffer after them.
@@ -169,6 +163,12 @@ class RoundLoader:
             count = min(every, data.rounds - data.played)
             data.play(count)
             yield TrainingBatch(*self.agent.buffer.rows(), due=count == every)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"played": self.data.played}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.data.played = state_dict["played"]
 
 
 class DealLoader:

@@ -170,12 +170,13 @@ class Recorder(RoundCallback):
     # ---- the end ------------------------------------------------------------------------------------------------
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.checkpoint_callbacks:
+        """The state of a finished run. After an early stop Lightning would take such a checkpoint for the end."""
+        if trainer.checkpoint_callbacks and self.recorded == self._rounds(trainer):
             trainer.save_checkpoint(self.run.checkpoint, weights_only=False)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Leave nothing of a run that has no checkpoint to go on from."""
-        if not self.run.checkpoint.exists():
+        if self.run.path.is_dir() and not self.run.checkpoint.exists():
             self.run.config.unlink(missing_ok=True)
             for part in self.run.sorted_parts():
                 part.unlink()
@@ -190,8 +191,7 @@ class Recorder(RoundCallback):
         assert isinstance(pl_module, Agent)
         self._write_part()
         write_beside(self.run.rounds, self._merge_parts)
-        rounds = trainer.datamodule.rounds if isinstance(trainer.datamodule, BanditData) else self.recorded  # type: ignore[attr-defined]
-        summary = self._summary(pl_module, rounds)
+        summary = self._summary(pl_module, finished=self.recorded == self._rounds(trainer))
         curves = report.read_curves(self.run.rounds)
         write_beside(self.run.curve, lambda path: report.plot_regret(curves, summary, path))
         report.log_result(trainer.loggers, curves, summary, self.run.curve)
@@ -206,7 +206,12 @@ class Recorder(RoundCallback):
             for part in self.run.sorted_parts():
                 writer.write_table(pq.read_table(part))
 
-    def _summary(self, agent: Agent, rounds: int) -> dict[str, Any]:
+    @staticmethod
+    def _rounds(trainer: L.Trainer) -> int:
+        data: BanditData = trainer.datamodule  # type: ignore[attr-defined]
+        return data.rounds
+
+    def _summary(self, agent: Agent, finished: bool) -> dict[str, Any]:
         diverged = agent.diverged_at.tolist()
         replicas = [
             {
@@ -220,7 +225,7 @@ class Recorder(RoundCallback):
         ]
         return {
             "agent": agent.name,
-            "finished": self.recorded == rounds,
+            "finished": finished,
             "rounds": self.recorded,
             "over_replicas": report.over_replicas(replicas),
             "replicas": replicas,

@@ -58,7 +58,7 @@ def per_replica(
     else:
         lists = {name: value for name, value in {**spread, "seed": seed}.items() if isinstance(value, (list, tuple))}
         if replicas == 1 and lists:
-            replicas = max(len(value) for value in lists.values())
+            replicas = max(1, *(len(value) for value in lists.values()))
         for name, value in lists.items():
             if len(value) != replicas:
                 raise InputError(

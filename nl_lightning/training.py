@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 
+@torch.inference_mode()
 def train_nn(weights: Sequence[Tensor], x: Tensor, reward: Tensor, lam: Tensor, lr: Tensor, steps: int) -> None:
     """Take J = ``steps`` gradient steps, changing ``weights`` in place.
 
@@ -27,30 +28,43 @@ def train_nn(weights: Sequence[Tensor], x: Tensor, reward: Tensor, lam: Tensor, 
     # d/dtheta lam |theta|^2 = 2 lam theta
     decay = 1 + 2 * descent * lam[:, None, None]
     target = reward[:, None, :]
+    f = x.new_empty(replicas, 1, n)
+    if not hidden:
+        x_columns = x.mT.contiguous()
+        for _ in range(steps):
+            # d BCE / d f = mu(f) - r
+            residual = torch.bmm(last, x_columns, out=f).sigmoid_().sub_(target)
+            last.mul_(decay).addcmul_(descent, torch.bmm(residual, x))
+        return
+
     z = [x.mT.contiguous(), *(x.new_empty(replicas, weight.shape[1], n) for weight in hidden)]
     z_rows = [x, *(z_l.mT for z_l in z[1:])]
-    f = x.new_empty(replicas, 1, n)
+    layers = list(zip(hidden, z, z[1:], strict=False))
+    below = list(reversed(range(len(hidden) - 1)))
+    # Views made once: they follow what is changed in place.
+    top, z_top, z_top_rows, last_column = hidden[-1], z[-1], z_rows[-2], last.mT
+    residual_rows = f.expand_as(z_top)
+    product = torch.empty_like(top)
     for _ in range(steps):
-        for weight, z_below, z_l in zip(hidden, z, z[1:], strict=False):
+        for weight, z_below, z_l in layers:
             torch.bmm(weight, z_below, out=z_l).clamp_min_(0)
-        # d BCE / d f = mu(f) - r
-        residual = torch.bmm(last, z[-1], out=f).sigmoid_().sub_(target)
-        if not hidden:
-            last.mul_(decay).addcmul_(descent, torch.bmm(residual, x))
-            continue
-
+        torch.bmm(last, z_top, out=f).sigmoid_().sub_(target)
         # Z = residual * [z > 0]; delta_{L-1} = diag(W_L) Z, whose factor W_L is multiplied to the small matrices
-        delta = torch.ops.aten.threshold_backward(residual.expand_as(z[-1]), z[-1], 0)
-        product = torch.bmm(delta, z_rows[-2])
-        changes = [
-            (last, descent, (hidden[-1] * product).sum(-1).unsqueeze(1)),
-            (hidden[-1], descent * last.mT, product),
-        ]
-        if len(hidden) > 1:
-            above = last.mT * hidden[-1]
-            for layer in reversed(range(len(hidden) - 1)):
-                delta = torch.ops.aten.threshold_backward(torch.bmm(above.mT, delta), z[layer + 1], 0)
+        delta = _masked(residual_rows, z_top, 0)
+        torch.bmm(delta, z_top_rows, out=product)
+        last_gradient = (top * product).sum(-1, keepdim=True)
+        changes = []
+        if below:
+            above = last_column * top
+            for layer in below:
+                delta = _masked(torch.bmm(above.mT, delta), z[layer + 1], 0)
                 above = hidden[layer]
-                changes.append((above, descent, torch.bmm(delta, z_rows[layer])))
-        for weight, factor, gradient in changes:
-            weight.mul_(decay).addcmul_(factor, gradient)
+                changes.append((above, torch.bmm(delta, z_rows[layer])))
+        top.mul_(decay).addcmul_(last_column * descent, product)
+        last_column.mul_(decay).addcmul_(descent, last_gradient)
+        for weight, gradient in changes:
+            weight.mul_(decay).addcmul_(descent, gradient)
+
+
+# (gradient, z, 0) -> gradient * [z > 0] in one pass
+_masked = torch.ops.aten.threshold_backward

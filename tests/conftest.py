@@ -1,0 +1,63 @@
+from collections.abc import Callable
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from hypothesis import settings
+
+from nl_lightning.agent import Agent
+from nl_lightning.callbacks import RoundCallback
+from nl_lightning.data import BanditData, History
+from nl_lightning.environments import Synthetic
+
+
+# The machine is noisy: no test is timed.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True)
+def _no_wandb_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test talks to a server, whatever this machine's user is logged in to."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+class Keep(RoundCallback):
+    """Keeps every round of a fit."""
+
+    def __init__(self) -> None:
+        self.blocks: list[History] = []
+
+    def on_rounds_end(self, trainer: L.Trainer, agent: Agent, history: History) -> None:
+        self.blocks.append(history)
+
+    def __getattr__(self, name: str) -> torch.Tensor:
+        if name.startswith("_") or not self.__dict__.get("blocks"):
+            raise AttributeError(name)
+        return torch.cat([getattr(block, name) for block in self.blocks], dim=-1)
+
+
+Fit = Callable[..., tuple[Agent, Keep]]
+
+
+@pytest.fixture
+def fit() -> Fit:
+    """Fit an agent on a small synthetic problem and keep its rounds."""
+
+    def run(agent: Agent, rounds: int = 60, ckpt_path: Any = None, callbacks: Any = (), **environment: Any) -> Any:
+        settings = {"function": "h1", "dim": agent.dim, "arms": 4, "pool": 30, **environment}
+        keep = Keep()
+        trainer = L.Trainer(
+            max_epochs=1,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[keep, *callbacks],
+        )
+        trainer.fit(agent, BanditData(Synthetic(**settings), rounds=rounds), ckpt_path=ckpt_path)
+        return agent, keep
+
+    return run

@@ -1,0 +1,278 @@
+"""The command line, as a user has it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from nl_lightning import AGENTS
+from nl_lightning.agent import LinearAgent
+from nl_lightning.cli import main
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+RUNS = sorted(path.name for path in CONFIGS.glob("*.yaml"))
+H1 = f"--config={CONFIGS / 'h1.yaml'}"
+SMALL = ["--data.rounds=40", "--model.update_every=20", "--model.steps=3", "--trainer.enable_progress_bar=false"]
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def fails(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code not in (0, None)
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("config", RUNS)
+def test_every_shipped_config_runs(config: str, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["fit", f"--config={CONFIGS / config}", *SMALL, "--run.id=x"])
+    (run,) = directory.glob("runs/*/x")
+    assert {path.name for path in run.iterdir()} == {
+        "config.yaml",
+        "rounds.parquet",
+        "summary.json",
+        "curve.png",
+        "checkpoints",
+    }
+    summary = json.loads((run / "summary.json").read_text())
+    rows = pq.read_table(run / "rounds.parquet")
+    assert summary["finished"]
+    assert rows.num_rows == 40 * len(summary["replicas"]) - sum(20 for r in summary["replicas"] if r["diverged_at"])
+    last = {r: v for r, v in zip(rows["replica"].to_pylist(), rows["cumulative_regret"].to_pylist(), strict=True)}
+    assert [last[r["replica"]] for r in summary["replicas"]] == [r["regret"] for r in summary["replicas"]]
+    assert summary["agent"] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_runs_by_its_name_in_the_paper(name: str, directory: Path) -> None:
+    # A linear agent has no width, so the config's is not for it.
+    config = yaml.safe_load((CONFIGS / "h1.yaml").read_text())
+    if issubclass(AGENTS[name], LinearAgent):
+    Path("config.yaml").write_text(yaml.safe_dump(config))
+    main(["fit", "--config=config.yaml", "--model", name, *SMALL, "--run.id=x", "--model.design=full", "--model.replicas=2"])
+    assert json.loads(Path("runs/h1/x/summary.json").read_text())["agent"] == name
+
+
+def test_a_runs_own_config_repeats_it(directory: Path) -> None:
+    main(["fit", H1, *SMALL, "--run.id=one", "--model.nu=0.3", "--model=NeuralLogTS1"])
+    main(["fit", "--config=runs/h1/one/config.yaml", "--run.id=two"])
+    assert pq.read_table("runs/h1/one/rounds.parquet").equals(pq.read_table("runs/h1/two/rounds.parquet"))
+    assert yaml.safe_load(Path("runs/h1/one/config.yaml").read_text())["model"]["init_args"]["nu"] == 0.3
+
+
+def test_print_config_shows_overrides(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", H1, "--model.nu=[1,2]", "--print_config"])
+    assert stop.value.code == 0
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert config["model"]["init_args"]["nu"] == [1, 2]
+    assert config["data"]["environment"]["init_args"]["function"] == "h1"
+
+
+def test_lists_and_grids_from_the_command_line(directory: Path) -> None:
+    main(["fit", H1, *SMALL, "--run.id=list", "--model.nu=[0.1, 1, 10]", "--model.replicas=1"])
+    summary = json.loads(Path("runs/h1/list/summary.json").read_text())
+    assert [r["nu"] for r in summary["replicas"]] == [0.1, 1, 10]
+    main(["fit", H1, *SMALL, "--run.id=grid", "--model.grid={nu: [0.1, 1], lam: [1, 300]}", "--model.replicas=2"])
+    summary = json.loads(Path("runs/h1/grid/summary.json").read_text())
+    assert [(r["nu"], r["lam"], r["seed"]) for r in summary["replicas"]][:5] == [
+        (0.1, 1, 0),
+        (0.1, 1, 1),
+        (0.1, 300, 0),
+        (0.1, 300, 1),
+        (1, 1, 0),
+    ]
+    assert [r["diverged_at"] for r in summary["replicas"]] == [None, None, 20, 20] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--model=NoSuchAgent"], "NoSuchAgent"),
+        (["--model=NoSuchAgent"], "The agents: NCBFUCB, LogisticUCB1, AdaOFUECOLog"),
+        (["--model.nosuch=3"], "'nosuch' is not accepted"),
+        (["--data.environment.nosuch=3"], "nosuch"),
+        (["--nosuch=3"], "nosuch"),
+        (["--model.lam=-1"], "lam must be a finite number, greater than 0"),
+        (["--model.nu=-1"], "nu must be a finite number, at least 0"),
+        (["--model.kappa=3"], "kappa must be a finite number, at least 4"),
+        (["--model.nu=[1,2,3]"], "nu has 3 entries for 10 replicas"),
+        (["--data.environment.arms=0"], "arms must be a whole number of at least 1"),
+        (["--data.environment.seed=[1,2]"], "seed has 2 entries for 10 replicas"),
+        (["--data.rounds=0"], "rounds must be"),
+        (["--model.lam=100", "--model.lr=0.01"], "TrainNN diverged in replica 0"),
+        (["--trainer.max_epochs=3"], "rounds bound the run"),
+        (["--trainer.devices=2"], "one batch on one device"),
+        (["--trainer.strategy=ddp"], "one batch on one device"),
+        (["--trainer.precision=bf16-mixed"], "use 32-true or 64-true"),
+        (["--trainer.gradient_clip_val=1"], "plain full-batch gradient steps"),
+        (["--trainer.accumulate_grad_batches=2"], "plain full-batch gradient steps"),
+        (["--trainer.overfit_batches=1"], "each comes once"),
+        (["--run.name=a/b"], "run.name must be letters"),
+        (["--run.checkpoint_every=0"], "checkpoint_every must be at least 1"),
+        (["--run.dir=file"], "cannot be written: Not a directory"),
+        (["--run.dir=/proc/nosuch"], "cannot be written"),
+        (["--ckpt_path=some.ckpt"], "--resume DIRECTORY"),
+        (["--config=nosuch.yaml"], "nosuch.yaml"),
+    ],
+)
+def test_bad_input_is_a_clear_error_and_leaves_no_run(
+    arguments: list[str], text: str, directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file").touch()
+    assert text in fails(["fit", H1, *SMALL, *arguments], capsys)
+    assert [path.name for path in directory.iterdir() if path.name != "runs"] == ["file"]
+    assert not Path("runs").exists() or not any(Path("runs").rglob("*.*"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--trainer.max_steps=1"],
+        ["--trainer.limit_train_batches=1"],
+        ["--trainer.precision=64-true"],
+        ["--trainer.enable_checkpointing=false"],
+        ["--trainer.deterministic=true"],
+        ["--trainer.profiler=simple"],
+        ["--trainer.detect_anomaly=true"],
+        ["--trainer.max_time=00:01:00:00"],
+    ],
+)
+def test_trainer_flags_that_users_know(arguments: list[str], directory: Path) -> None:
+    main(["fit", H1, *SMALL, *arguments, "--run.id=x"])
+    summary = json.loads(Path("runs/h1/x/summary.json").read_text())
+    stopped = arguments[0].startswith(("--trainer.max_steps", "--trainer.limit"))
+    assert (summary["rounds"], summary["finished"]) == ((20, False) if stopped else (40, True))
+    assert Path("runs/h1/x/checkpoints/last.ckpt").exists() == (
+        not stopped and "--trainer.enable_checkpointing=false" not in arguments
+    )
+
+
+def test_fast_dev_run_writes_nothing(directory: Path) -> None:
+    main(["fit", H1, *SMALL, "--trainer.fast_dev_run=true"])
+    assert not Path("runs").exists()
+
+
+def test_csv_logger(directory: Path) -> None:
+    main(["fit", H1, f"--config={CONFIGS / 'loggers' / 'csv.yaml'}", *SMALL, "--run.id=x"])
+    import pandas as pd
+
+    metrics = pd.read_csv("runs/h1/x/csv/version_0/metrics.csv")
+    assert metrics["round"].dropna().tolist() == [20, 40]
+    best = json.loads(Path("runs/h1/x/summary.json").read_text())["over_replicas"][0]
+    last = metrics.dropna(subset=["regret/mean"]).iloc[-1]
+    assert last["regret/mean"] == pytest.approx(best["regret"])
+    assert last["regret/low"] == pytest.approx(best["regret_low"])
+
+
+def test_wandb_offline(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("wandb")
+    main(["fit", H1, f"--config={CONFIGS / 'loggers' / 'wandb.yaml'}", *SMALL, "--run.id=x"])
+    (run,) = Path("runs/h1/x/wandb").glob("offline-run-*-h1-x")
+    out = capsys.readouterr().out.replace("\n", "")
+    assert f"upload it with: wandb sync {run}" in out
+    assert list((run / "files" / "media" / "images").glob("curve*.png"))
+    (table,) = (run / "files" / "media" / "table").glob("*.table.json")
+    keys = {row[1] for row in json.loads(table.read_text())["data"]}
+    assert keys == {"NeuralLog-UCB-2 low", "NeuralLog-UCB-2 mean", "NeuralLog-UCB-2 high"}
+    stored = (run / "run-h1-x.wandb").read_bytes()
+    for word in (b"regret/mean", b"regret/low", b"final/regret", b"environment", b"update_every"):
+        assert word in stored
+
+
+def test_without_a_key_wandb_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    from nl_lightning.cli import _wandb_is_offline
+
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setattr(wandb, "login", lambda **_: False)
+    assert _wandb_is_offline()
+    monkeypatch.setattr(wandb, "login", lambda **_: True)
+    assert not _wandb_is_offline()
+
+
+def test_finished_runs_are_left_alone(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["fit", H1, *SMALL, "--run.id=x"])
+    before = Path("runs/h1/x/rounds.parquet").stat().st_mtime_ns
+    capsys.readouterr()
+    main(["fit", "--resume", "runs/h1/x"])
+    assert "This run is finished" in capsys.readouterr().out
+    assert Path("runs/h1/x/rounds.parquet").stat().st_mtime_ns == before
+
+
+def test_a_directory_with_another_run_is_not_touched(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["fit", H1, *SMALL, "--run.id=x"])
+    assert "differ in model.init_args.nu" in fails(["fit", H1, *SMALL, "--run.id=x", "--model.nu=3"], capsys)
+    assert "leave --model.nu=3 out" in fails(["fit", "--resume=runs/h1/x", "--model.nu=3"], capsys)
+    Path("runs/h1/y").mkdir()
+    Path("runs/h1/y/thesis.tex").touch()
+    assert "holds no run" in fails(["fit", H1, *SMALL, "--run.id=y"], capsys)
+    assert "has no config.yaml" in fails(["fit", "--resume", "runs/h1/y"], capsys)
+
+
+def test_a_run_stopped_early_goes_on(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    every = "--run.checkpoint_every=1"
+    main(["fit", H1, *SMALL, every, "--run.id=whole"])
+    main(["fit", H1, *SMALL, every, "--run.id=cut", "--trainer.max_steps=1"])
+    assert "go on with: fit --resume runs/h1/cut" in capsys.readouterr().out
+    main(["fit", "--resume", "runs/h1/cut", "--trainer.max_steps=-1"])
+    assert pq.read_table("runs/h1/whole/rounds.parquet").equals(pq.read_table("runs/h1/cut/rounds.parquet"))
+
+
+def test_a_kill_between_the_last_checkpoint_and_the_summary(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main(["fit", H1, *SMALL, "--run.id=whole"])
+
+    def killed(*_: object) -> None:
+        raise KeyError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nl_lightning.report.plot_regret", killed)
+        with pytest.raises(KeyError, match="killed"):
+            main(["fit", H1, *SMALL, "--run.id=cut"])
+    assert not Path("runs/h1/cut/summary.json").exists()
+    main(["fit", "--resume", "runs/h1/cut"])
+    assert pq.read_table("runs/h1/whole/rounds.parquet").equals(pq.read_table("runs/h1/cut/rounds.parquet"))
+    assert json.loads(Path("runs/h1/cut/summary.json").read_text())["finished"]
+
+
+def test_test_command(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["fit", H1, *SMALL, "--run.id=x"])
+    main(["test", "--config=runs/h1/x/config.yaml", "--ckpt_path=runs/h1/x/checkpoints/last.ckpt"])
+    assert "test/regret" in capsys.readouterr().out
+
+
+def test_kill_minus_nine_and_go_on(directory: Path) -> None:
+    """The real thing: processes killed at two moments of a run, which then ends as if nothing had been."""
+    arguments = [H1, "--data.rounds=600", "--model.replicas=2", "--run.checkpoint_every=2", "--model.steps=60"]
+    command = [sys.executable, "-m", "nl_lightning", "fit", *arguments, "--trainer.enable_progress_bar=false"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, "--run.id=whole"], check=True, env=environment, capture_output=True)
+    killed = 0
+    for parts in (1, 3):
+        process = subprocess.Popen([*command, "--run.id=cut"], env=environment, stdout=subprocess.DEVNULL)
+        while process.poll() is None:
+            if len(list(Path("runs/h1/cut/rounds").glob("from-*.parquet"))) >= parts:
+                process.send_signal(signal.SIGKILL)
+                killed += 1
+                break
+            time.sleep(0.001)
+        process.wait()
+    assert killed == 2
+    subprocess.run([*command, "--run.id=cut"], check=True, env=environment, capture_output=True)
+    assert pq.read_table("runs/h1/whole/rounds.parquet").equals(pq.read_table("runs/h1/cut/rounds.parquet"))
+    results = [json.loads(Path(f"runs/h1/{name}/summary.json").read_text()) for name in ("whole", "cut")]
+    for result in results:
+        del result["seconds"]
+    assert results[0] == results[1]

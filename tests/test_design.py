@@ -1,0 +1,92 @@
+"""Norms and log-determinants against dense linear algebra."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nl_lightning.design import DESIGNS, DesignKind, DiagonalDesign
+from nl_lightning.networks import MLP, hidden_layers
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[list[int], int, int, torch.Tensor, int]:
+    sizes = [*draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)), 1]
+    replicas, observations = draw(st.integers(1, 3)), draw(st.integers(0, 12))
+    ridge = draw(st.lists(st.floats(1e-3, 1e3), min_size=replicas, max_size=replicas))
+    return sizes, replicas, observations, torch.tensor(ridge, dtype=torch.float64), draw(st.integers(0, 2**20))
+
+
+def gradients(network: MLP, x: torch.Tensor) -> torch.Tensor:
+    """(R, N, p) by autograd, one sample at a time."""
+    rows = []
+    for r in range(x.shape[0]):
+        for n in range(x.shape[1]):
+            f = network(x[:, n : n + 1])[r, 0]
+            parts = torch.autograd.grad(f, list(network.weights))
+            rows.append(torch.cat([part[r].flatten() for part in parts]))
+    return torch.stack(rows).view(x.shape[0], x.shape[1], -1)
+
+
+@given(problems(), st.sampled_from(["diagonal", "full"]))
+def test_norm_and_logdet_equal_dense_algebra(
+    problem: tuple[list[int], int, int, torch.Tensor, int], kind: DesignKind
+) -> None:
+    sizes, replicas, observations, ridge, seed = problem
+    g = torch.Generator().manual_seed(seed)
+    network = MLP(sizes, range(replicas)).double()
+    design = DESIGNS[kind](network.shapes, ridge)
+    parameters = sum(out * fan_in for out, fan_in in network.shapes)
+    dense = ridge[:, None, None] * torch.eye(parameters, dtype=torch.float64)
+    for step in range(observations):
+        x = torch.randn(replicas, 1, sizes[0], generator=g, dtype=torch.float64)
+        weight = torch.rand(replicas, 1, 1, generator=g, dtype=torch.float64) * (step % 3 > 0)
+        _, factors = network.factors(x)
+        rows = gradients(network, x)
+        if step % 4 == 3:
+            design.add(design.prepare(tuple(f.detach() for f in factors)))
+            weight = torch.ones_like(weight)
+        else:
+            design.add(design.prepare(tuple(f.detach() for f in factors)), weight)
+        dense = dense + weight * rows.mT @ rows
+    if kind == "diagonal":
+        dense = torch.diag_embed(dense.diagonal(dim1=1, dim2=2))
+    arms = torch.randn(replicas, 4, sizes[0], generator=g, dtype=torch.float64)
+    _, factors = network.factors(arms)
+    rows = gradients(network, arms)
+    expected = (rows @ torch.linalg.inv(dense) * rows).sum(-1).sqrt()
+    torch.testing.assert_close(
+        design.norm(design.prepare(tuple(f.detach() for f in factors))), expected, rtol=1e-7, atol=1e-9
+    )
+    logdet = torch.linalg.slogdet(dense).logabsdet - parameters * ridge.log()
+    torch.testing.assert_close(design.logdet(), logdet, rtol=1e-7, atol=1e-8)
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 2**20))
+def test_factors_are_those_of_the_gradient(sizes: list[int], seed: int) -> None:
+    g = torch.Generator().manual_seed(seed)
+    network = MLP([*sizes, 1], seeds=[0, 1]).double()
+    x = torch.randn(2, 3, sizes[0], generator=g, dtype=torch.float64)
+    f, factors = network.factors(x)
+    torch.testing.assert_close(f, network(x))
+    outer = [torch.einsum("rno,rni->rnoi", delta, z).flatten(2) for delta, z in hidden_layers(factors)]
+    torch.testing.assert_close(torch.cat([*outer, factors[-1]], dim=-1), gradients(network, x))
+
+
+def test_logdet_of_nothing_is_zero_and_stays_real() -> None:
+    """Rounding must not make the logdet of zero features negative: its root would be NaN."""
+    design = DiagonalDesign([(3, 7), (1, 3)], torch.tensor([4.0, 0.3], dtype=torch.float64))
+    zero = (torch.zeros(2, 1, 3), torch.zeros(2, 1, 7), torch.zeros(2, 1, 3))
+    for _ in range(5):
+        design.add(design.prepare(zero))
+    assert design.logdet().tolist() == [0.0, 0.0]
+
+
+def test_a_design_follows_its_buffer_to_another_precision() -> None:
+    design = DiagonalDesign([(2, 3), (1, 2)], torch.tensor([2.0], dtype=torch.float64))
+    factors = (torch.rand(1, 1, 2), torch.rand(1, 1, 3), torch.rand(1, 1, 2))
+    design.add(design.prepare(factors))
+    design = design.float()
+    before = design.diagonal.clone()
+    design.add(design.prepare(factors))
+    assert design.diagonal.dtype == torch.float32
+    assert (design.diagonal > before).all()

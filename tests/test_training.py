@@ -1,0 +1,65 @@
+"""TrainNN against autograd."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nl_lightning.networks import MLP
+from nl_lightning.training import train_nn
+
+
+def descend(weights: list[torch.Tensor], x: torch.Tensor, r: torch.Tensor, lam: float, lr: float, steps: int) -> None:
+    """The loss as it is written, one replica, autograd."""
+    for _ in range(steps):
+        leaves = [w.clone().requires_grad_() for w in weights]
+        z = x
+        for w in leaves[:-1]:
+            z = (z @ w.T).relu()
+        f = (z @ leaves[-1].T).squeeze(-1)
+        bce = torch.nn.functional.binary_cross_entropy_with_logits(f, r, reduction="sum")
+        loss = bce + lam * sum((w**2).sum() for w in leaves)
+        for w, slope in zip(weights, torch.autograd.grad(loss, leaves), strict=True):
+            w -= lr * slope
+
+
+@given(
+    hidden=st.lists(st.integers(1, 6), max_size=3),
+    dim=st.integers(1, 5),
+    replicas=st.integers(1, 3),
+    n=st.integers(0, 9),
+    seed=st.integers(0, 2**20),
+)
+def test_train_nn_equals_autograd(hidden: list[int], dim: int, replicas: int, n: int, seed: int) -> None:
+    g = torch.Generator().manual_seed(seed)
+    network = MLP([dim, *hidden, 1], range(replicas)).double()
+    x = torch.randn(replicas, n, dim, generator=g, dtype=torch.float64)
+    r = torch.randint(2, (replicas, n), generator=g).double()
+    lam = torch.rand(replicas, generator=g, dtype=torch.float64) * 3
+    lr = torch.rand(replicas, generator=g, dtype=torch.float64) * 0.05
+    expected = [[w[k].detach().clone() for w in network.weights] for k in range(replicas)]
+    train_nn(list(network.weights), x, r, lam, lr, steps=6)
+    for k in range(replicas):
+        descend(expected[k], x[k], r[k], float(lam[k]), float(lr[k]), steps=6)
+        for w, twin in zip(network.weights, expected[k], strict=True):
+            torch.testing.assert_close(w[k].detach(), twin, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("sizes", [[4, 1], [4, 8, 1], [4, 8, 8, 1]])
+def test_rows_of_zeros_are_no_data(sizes: list[int]) -> None:
+    """Shorter replicas are padded with zeros: the result must not notice."""
+    x, r = torch.randn(1, 20, 4, dtype=torch.float64), torch.randint(2, (1, 20)).double()
+    ones = torch.ones(1, dtype=torch.float64)
+    short, padded = MLP(sizes, [0]).double(), MLP(sizes, [0]).double()
+    train_nn(list(short.weights), x, r, ones, 0.01 * ones, steps=20)
+    x0, r0 = torch.cat([x, torch.zeros_like(x)], 1), torch.cat([r, torch.zeros_like(r)], 1)
+    train_nn(list(padded.weights), x0, r0, ones, 0.01 * ones, steps=20)
+    for one, other in zip(short.weights, padded.weights, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_replica_with_step_zero_stays() -> None:
+    network = MLP([4, 8, 1], [0, 1])
+    before = [w[1].clone() for w in network.weights]
+    train_nn(list(network.weights), torch.randn(2, 5, 4), torch.ones(2, 5), torch.ones(2), torch.tensor([0.1, 0]), 3)
+    assert all(torch.equal(w[1], b) for w, b in zip(network.weights, before, strict=True))
