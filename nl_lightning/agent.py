@@ -1,8 +1,9 @@
 """The one abstract agent: a LightningModule over R replicas that acts, observes and trains its network.
 
-An algorithm (``nl_lightning.agents``) states only what differs: the design matrix, the mean, the radius, the optimism. The state of an agent is its network, its design matrices, its radii, its buffer and the
-number of its random draws; ``state_dict`` holds all of it. The network computes in the module's precision, design
-matrices, radii and scores in float64.
+An algorithm (``nl_lightning.agents``) states only what differs: the design matrix, the mean, the radius, the optimism.
+The state of an agent is its network, its design matrices, its radii, its buffer and the number of its random draws;
+``state_dict`` holds all of it. The network computes in the module's precision, design matrices, radii and scores in
+float64.
 """
 
 from abc import ABC, abstractmethod
@@ -12,6 +13,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import lightning as L
 import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -39,8 +41,8 @@ class View(NamedTuple):
     factors: Factors
     """of the gradients, prepared by the design, each (R, K, features)"""
     observation: Tensor
-    """(R, K, 1 + ...), what an observation of an arm adds: its weight and its factors side by side, so that one
-    product picks those of the chosen arm"""
+    """(R, K, 1 + ...), what an observation of an arm adds: its weight and its factors side by side, so that those of
+    the chosen arm are picked at once"""
     uniform: Tensor
     """(R, K), in (0, 1], which break ties"""
     normal: Tensor | None
@@ -98,8 +100,8 @@ class Agent(L.LightningModule, ABC):
         steps: number J of gradient steps of one TrainNN.
         update_every: rounds between two calls of TrainNN.
         warm_start: whether TrainNN starts from the current parameters or from the initial ones.
-        on_divergence: ``stop`` with an error when TrainNN of a replica diverges, or ``mark`` that replica and go on with
-            the others; ``auto`` marks where replicas compare settings and stops where they differ in their seed only.
+        on_divergence: ``stop`` with an error when TrainNN of a replica diverges, or ``mark`` that replica and go on
+            with the others; ``auto`` marks where replicas compare settings and stops where only their seeds differ.
     """
 
     name: str
@@ -210,42 +212,45 @@ class Agent(L.LightningModule, ABC):
         return self.buffer.length
 
     def act(self, arms: Tensor) -> Choice:
-        """Choose an arm for every replica from (R, K, d), or from (K, d) shown to all. Draws random numbers, no more."""
+        """Choose an arm for every replica from (R, K, d), or from (K, d) shown to all. Only random draws change."""
         arms = check_arms(arms, self.replicas, self.dim).to(self.network.weights[0])
         if arms.dim() == 2:
             arms = arms.expand(self.replicas, -1, -1)
         return self.choose(self.look(arms))
 
-    @torch.no_grad()
     def observe(self, choice: Choice, reward: Tensor, accepted: Tensor | None = None) -> None:
         """Learn a choice's reward (R,): buffer, design matrix, radii. Replicas with ``accepted`` (R,) False do not."""
         reward, accepted = check_reward(reward, accepted, choice.arm)
         rows = None if accepted is None else accepted.unsqueeze(1)
-        index = choice.arm[:, None, None].expand(-1, 1, self.dim)
+        index = choice.arm.view(-1, 1, 1).expand(-1, 1, self.dim)
         self.buffer.append(choice.view.arms.gather(1, index), reward.unsqueeze(1), rows)
         self.update_confidence(choice, accepted)
 
     def look(self, arms: Tensor) -> View:
         """The view of one round (R, K, d), unchecked."""
-        return self.look_ahead(arms.unsqueeze(1))[0]
+        mean, factors, observation = self._evaluate(arms)
+        return View(arms, mean, factors, observation, *self.noise.take(1, mean, arms.shape[1])[0])
 
-    @torch.no_grad()
     def look_ahead(self, arms: Tensor) -> list[View]:
         """The views of C rounds (R, C, K, d) at once: the network does not change between two calls of TrainNN."""
-        rounds, precise = arms.shape[1:3], self.lam.dtype
-        f, factors = self.network.factors(arms.flatten(1, 2))
+        mean, factors, observation = self._evaluate(arms.flatten(1, 2))
+
+        def split(values: Tensor) -> tuple[Tensor, ...]:
+            return values.unflatten(1, arms.shape[1:3]).unbind(1)
+
+        fields = (arms.unbind(1), split(mean), zip(*map(split, factors), strict=True), split(observation))
+        noise = self.noise.take(arms.shape[1], mean, arms.shape[2])
+        return [View(*parts, *numbers) for parts, numbers in zip(zip(*fields, strict=True), noise, strict=True)]
+
+    @torch.no_grad()
+    def _evaluate(self, arms: Tensor) -> tuple[Tensor, Factors, Tensor]:
+        """Mean, factors and observation of arms (R, N, d)."""
+        precise = self.lam.dtype
+        f, factors = self.network.factors(arms)
         mean = mu(f) if self.mean_is_probability else f
         weight = slope(f) if self.variance_weighted else torch.ones_like(f)
         prepared = self.design.prepare(factors)
-        observation = torch.cat([weight.to(precise).unsqueeze(-1), *prepared], dim=-1)
-
-        def split(values: Tensor) -> tuple[Tensor, ...]:
-            return values.unflatten(1, rounds).unbind(1)
-
-        means = split(mean.to(precise))
-        noise = [self.noise.next(round_mean) for round_mean in means]
-        fields = (arms.unbind(1), means, zip(*map(split, prepared), strict=True), split(observation), *zip(*noise))
-        return [View(*parts) for parts in zip(*fields, strict=True)]
+        return mean.to(precise), prepared, torch.cat([weight.to(precise).unsqueeze(-1), *prepared], dim=-1)
 
     def choose(self, view: View) -> Choice:
         """Score the arms of a view and take the best one; of equal ones any, with equal chances.
@@ -254,13 +259,14 @@ class Agent(L.LightningModule, ABC):
         """
         bonus = self.design.norm(view.factors).mul_(self.radius.unsqueeze(1))
         score = view.mean + bonus if view.normal is None else torch.addcmul(view.mean, bonus, view.normal)
-        arm = (view.uniform * (score == score.amax(1, keepdim=True))).argmax(1)
+        arm = view.uniform.masked_fill(score < score.amax(1, keepdim=True), 0).argmax(1)
         return Choice(arm, score, view.mean, bonus, view)
 
     def update_confidence(self, choice: Choice, accepted: Tensor | None = None) -> None:
         """Design matrix, effective dimension and radius after a choice, with the values of its time."""
-        chosen = torch.zeros_like(choice.score).scatter_(1, choice.arm.unsqueeze(1), 1)
-        weight, *picked = torch.bmm(chosen.unsqueeze(1), choice.view.observation).split(self._columns, dim=-1)
+        observation = choice.view.observation
+        index = choice.arm.view(-1, 1, 1).expand(-1, 1, observation.shape[-1])
+        weight, *picked = observation.gather(1, index).split(self._columns, dim=-1)
         factors = tuple(picked)
         mask = None if accepted is None else accepted[:, None, None].to(weight.dtype)
         self.design.add(factors, weight if mask is None else weight * mask)
@@ -309,7 +315,7 @@ class Agent(L.LightningModule, ABC):
         first = replicas[0]
         settings = self.settings.of(first)
         cause = (
-            f"lr * lam = {self.lr * settings['lam']:g}, and gradient descent on lam |theta|^2 does not contract from 1 on; "
+            f"lr * lam = {self.lr * settings['lam']:g}, and descent on lam |theta|^2 does not contract from 1 on; "
             f"take lam < {1 / self.lr:g} or lr < {1 / settings['lam']:g}"
             if self.lr * settings["lam"] >= 1
             else f"the parameters became infinite or NaN; take a smaller lr (it is {self.lr:g}) or a larger lam"
@@ -331,7 +337,7 @@ class Agent(L.LightningModule, ABC):
     def training_step(self, batch: TrainingBatch, batch_idx: int) -> None:
         """One batch is one call of TrainNN, and one optimizer step: ``trainer.global_step`` counts calls of TrainNN."""
         if batch.due:
-            optimizer = cast(Optimizer, self.optimizers())
+            optimizer = cast(LightningOptimizer, self.optimizers())
             optimizer.step(partial(self._train_nn, batch.x, batch.reward))
 
     def test_step(self, batch: Deal, batch_idx: int) -> None:
@@ -392,7 +398,7 @@ class GradientDescent(Optimizer):
     J calls of Lightning's optimizer hooks would cost more than the J gradient steps between them.
     """
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         closure()
 
 

@@ -36,13 +36,14 @@ class ReplayBuffer(nn.Module):
             self._bound = int(self.length.max())
             self._reserve(self._bound + rows)
         self._bound += rows
-        if accepted is None:
-            accepted = torch.ones_like(reward, dtype=torch.bool)
-        place = self.length[:, None] + accepted.cumsum(1) - 1
-        place = torch.where(accepted, place, self.capacity)
+        place, appended = self.length.unsqueeze(1), rows if accepted is None else accepted.sum(1)
+        if accepted is not None:
+            place = torch.where(accepted, place + accepted.cumsum(1) - 1, self.capacity)
+        elif rows > 1:
+            place = place + torch.arange(rows, device=place.device)
         self.x.scatter_(1, place.unsqueeze(-1).expand_as(x), x.to(self.x.dtype))
         self.reward.scatter_(1, place, reward.to(self.reward.dtype))
-        self.length += accepted.sum(1)
+        self.length.add_(appended)
 
     def rows(self) -> tuple[Tensor, Tensor]:
         """x (R, n, d) and reward (R, n) for the longest replica's n; shorter ones end in zeros."""

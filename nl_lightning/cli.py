@@ -1,8 +1,8 @@
 """The command line: LightningCLI's ``fit`` and ``test`` for bandits.
 
-    python -m nl_lightning fit --config configs/h1.yaml [--model.nu 0.1] [--data.rounds 500] [--trainer.logger CSVLogger]
-    python -m nl_lightning fit --resume runs/h1/20250101-120000
-    python -m nl_lightning test --config runs/h1/ID/config.yaml --ckpt_path runs/h1/ID/checkpoints/last.ckpt
+python -m nl_lightning fit --config configs/h1.yaml [--model.nu 0.1] [--data.rounds 500]
+python -m nl_lightning fit --resume runs/h1/20250101-120000
+python -m nl_lightning test --config runs/h1/ID/config.yaml --ckpt_path runs/h1/ID/checkpoints/last.ckpt
 """
 
 import logging
@@ -208,7 +208,7 @@ def _complete_loggers(config: Any, run: RunDirectory) -> None:
     """Fill in what the user left out and the run knows; a logger's save_dir of ``.`` means the run directory."""
     loggers = config.trainer.logger
     for logger in loggers if isinstance(loggers, list) else [loggers]:
-        given = getattr(logger, "init_args", None)
+        given: Any = getattr(logger, "init_args", None)
         if given is not None and getattr(given, "save_dir", None) == ".":
             given.save_dir = str(run.path)
         if str(getattr(logger, "class_path", "")).endswith(f".{WandbLogger.__name__}"):
@@ -308,5 +308,5 @@ def _resume(arguments: list[str]) -> list[str]:
         raise InputError(f"--resume goes on with a run as it was; leave {' '.join(others)} out.")
     if not run.config.exists():
         raise InputError(f"{joined[0]} is not the directory of a run: it has no config.yaml.")
-    place = [f"--run.dir={run.path.parent.parent}", f"--run.name={run.path.parent.name}", f"--run.id={run.path.name}"]
-    return [*rest[:1], f"--config={run.config}", *place, *rest[1:]]
+    where = [f"--run.dir={run.path.parent.parent}", f"--run.name={run.path.parent.name}", f"--run.id={run.path.name}"]
+    return [*rest[:1], f"--config={run.config}", *where, *rest[1:]]

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from nl_lightning.agent import Agent, Choice, TrainingBatch
 from nl_lightning.callbacks import Confidence, RoundCallback
-from nl_lightning.errors import InputError
 from nl_lightning.environments import Deal, Environment
+from nl_lightning.errors import InputError
 
 
 class Round(NamedTuple):

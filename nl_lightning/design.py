@@ -5,12 +5,12 @@ samples as one likes. A design computes in the precision of its ridge.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from nl_lightning.networks import Factors, hidden_layers
+from nl_lightning.networks import Factors
 
 DesignKind = Literal["diagonal", "full"]
 
@@ -18,8 +18,8 @@ DesignKind = Literal["diagonal", "full"]
 class DiagonalDesign(nn.Module):
     """The diagonal of M: D_j = ridge + sum_i w_i g_ij^2.
 
-    As g_l = delta_l (x) z_{l-1}, the squares of a layer's gradient are delta_l^2 (x) z_{l-1}^2, and everything is a small
-    matrix product a layer.
+    As g_l = delta_l (x) z_{l-1}, the squares of a layer's gradient are delta_l^2 (x) z_{l-1}^2, and everything is a
+    small matrix product a layer.
     """
 
     diagonal: Tensor
@@ -31,8 +31,7 @@ class DiagonalDesign(nn.Module):
         parameters = sum(n_out * n_in for n_out, n_in in shapes)
         self.register_buffer("ridge", ridge[:, None].clone(), persistent=False)
         self.register_buffer("diagonal", self.ridge.repeat(1, parameters))
-        self._layers: list[Tensor] = []
-        self._layers_of: Tensor | None = None
+        self._view_layers()
 
     def prepare(self, factors: Factors) -> Factors:
         """(delta_l^2, z_{l-1}^2) a layer"""
@@ -40,34 +39,35 @@ class DiagonalDesign(nn.Module):
 
     def norm(self, squares: Factors) -> Tensor:
         """sqrt(sum_j g_j^2 / D_j), (R, N); the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2."""
-        *layers, last = self.layers()
+        *layers, last = self._layers
         total = torch.bmm(squares[-1], last.reciprocal().mT).squeeze(-1)
-        for (delta, z), layer in zip(hidden_layers(squares), layers, strict=True):
+        for delta, z, layer in zip(squares[::2], squares[1::2], layers, strict=False):
             total += torch.bmm(z, layer.reciprocal().mT).mul_(delta).sum(-1)
         return total.sqrt_()
 
     def add(self, squares: Factors, weight: Tensor | None = None) -> None:
         """D_j += w g_j^2 for one sample a replica (N = 1) with weight (R, 1, 1), or 1."""
-        *layers, last = self.layers()
+        *layers, last = self._layers
         if weight is None:
             last += squares[-1]
         else:
             last.addcmul_(squares[-1], weight)
-        for (delta, z), layer in zip(hidden_layers(squares), layers, strict=True):
+        for delta, z, layer in zip(squares[::2], squares[1::2], layers, strict=False):
             layer.addcmul_(delta.mT if weight is None else delta.mT * weight, z)
 
     def logdet(self) -> Tensor:
         """log det(M / ridge) = sum_j log(D_j / ridge), (R,)"""
         return (self.diagonal / self.ridge).log_().sum(-1)
 
-    def layers(self) -> list[Tensor]:
-        """The diagonal as one (R, out, in) view a layer, made again when the buffer moved to another place."""
-        diagonal = self.diagonal
-        if self._layers_of is not diagonal:
-            parts = diagonal.split([n_out * n_in for n_out, n_in in self.shapes], dim=1)
-            self._layers = [part.unflatten(1, shape) for part, shape in zip(parts, self.shapes, strict=True)]
-            self._layers_of = diagonal
-        return self._layers
+    def _view_layers(self) -> None:
+        """The diagonal as one (R, out, in) view a layer."""
+        parts = self.diagonal.split([n_out * n_in for n_out, n_in in self.shapes], dim=1)
+        self._layers = [part.unflatten(1, shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "DiagonalDesign":
+        super()._apply(fn, *args, **kwargs)
+        self._view_layers()
+        return self
 
 
 class FullDesign(nn.Module):
@@ -113,7 +113,8 @@ class FullDesign(nn.Module):
 
 def _gradient(factors: Factors) -> Tensor:
     """g (R, N, p), the layers one after the other."""
-    hidden = [(delta.unsqueeze(-1) * z.unsqueeze(-2)).flatten(2) for delta, z in hidden_layers(factors)]
+    layers = zip(factors[::2], factors[1::2], strict=False)
+    hidden = [(delta.unsqueeze(-1) * z.unsqueeze(-2)).flatten(2) for delta, z in layers]
     return torch.cat([*hidden, factors[-1]], dim=-1)
 
 

@@ -10,7 +10,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 
 def write_beside(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` make a file beside ``path`` and rename it, so that a kill at any moment leaves the old or the new."""
+    """Let ``write`` make a file beside ``path`` and rename it: a kill at any moment leaves the old or the new one."""
     # The ending stays, because some writers choose the format by it.
     beside = path.with_name(f".{path.stem}.writing{path.suffix}")
     write(beside)

@@ -10,7 +10,8 @@ A network of depth 1 is the linear model f = x . theta. The gradient of layer l 
 so a gradient is handed out as its factors (delta_l, z_{l-1}) and never stored.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -20,13 +21,8 @@ from nl_lightning.errors import InputError
 from nl_lightning.randomness import Stream, generator
 
 Factors = tuple[Tensor, ...]
-"""(delta_1, z_0, delta_2, z_1, ..., z_{L-1}) of shapes (R, N, features); delta_L = 1 is left out."""
-
-
-def hidden_layers(factors: Factors) -> Iterator[tuple[Tensor, Tensor]]:
-    """(delta_l, z_{l-1}) of every layer but the last, whose factors are 1 and ``factors[-1]``."""
-    return zip(factors[:-1:2], factors[1::2], strict=False)
-
+"""(delta_1, z_0, delta_2, z_1, ..., z_{L-1}) of shapes (R, N, features): ``zip(factors[::2], factors[1::2])`` are the
+factors of all layers but the last, whose factors are delta_L = 1, left out, and ``factors[-1]``."""
 
 Init = Literal["uniform", "symmetric"]
 
@@ -36,13 +32,16 @@ class MLP(nn.Module):
 
     def __init__(self, sizes: Sequence[int], seeds: Sequence[int], init: Init = "uniform") -> None:
         super().__init__()
-        self.shapes = [(n_out, n_in) for n_in, n_out in zip(sizes, sizes[1:], strict=False)]
+        self.shapes = [(n_out, n_in) for n_in, n_out in pairwise(sizes)]
         start = _symmetric if init == "symmetric" else _uniform
         replicas = [start(self.shapes, generator(seed, Stream.INITIAL_WEIGHTS)) for seed in seeds]
-        dtype = torch.get_default_dtype()
-        self.weights = nn.ParameterList(
-            nn.Parameter(torch.stack(layer).to(dtype)) for layer in zip(*replicas, strict=True)
-        )
+        layers = [
+            nn.Parameter(torch.stack(layer).to(torch.get_default_dtype())) for layer in zip(*replicas, strict=True)
+        ]
+        for number, weight in enumerate(layers, start=1):
+            self.register_parameter(f"weight_{number}", weight)
+        # A plain tuple of the same parameters: to ask a ParameterList for them costs more than a layer.
+        self.weights = tuple(layers)
 
     def forward(self, x: Tensor) -> Tensor:
         """f(x): (R, N, d) -> (R, N)"""
@@ -51,26 +50,27 @@ class MLP(nn.Module):
     def factors(self, x: Tensor) -> tuple[Tensor, Factors]:
         """f (R, N) and the factors of its gradient at x (R, N, d)."""
         *z, f = self._activations(x)
-        delta = torch.ones_like(f)
         factors = [z[-1]]
+        # delta_L = 1, so W_L^T delta_L = W_L
+        back: Tensor = self.weights[-1]
         for layer in reversed(range(1, len(z))):
-            delta = delta @ self.weights[layer] * (z[layer] > 0)
+            delta = back * (z[layer] > 0)
             factors = [delta, z[layer - 1], *factors]
+            back = torch.bmm(delta, self.weights[layer - 1])
         return f.squeeze(-1), tuple(factors)
 
     def _activations(self, x: Tensor) -> list[Tensor]:
         """[z_0, ..., z_{L-1}, f], each (R, N, features)."""
         z = [x]
-        for weight in self.weights[:-1]:
-            z.append((z[-1] @ weight.mT).relu_())
-        return [*z, z[-1] @ self.weights[-1].mT]
+        *hidden, last = self.weights
+        for weight in hidden:
+            z.append(torch.bmm(z[-1], weight.mT).relu_())
+        return [*z, torch.bmm(z[-1], last.mT)]
 
 
 def _uniform(shapes: Sequence[tuple[int, int]], g: torch.Generator) -> list[Tensor]:
     """Every entry uniform in +-1/sqrt(fan_in)."""
-    return [
-        (2 * torch.rand(n_out, n_in, generator=g, dtype=torch.float64) - 1) / n_in**0.5 for n_out, n_in in shapes
-    ]
+    return [(2 * torch.rand(n_out, n_in, generator=g, dtype=torch.float64) - 1) / n_in**0.5 for n_out, n_in in shapes]
 
 
 def _symmetric(shapes: Sequence[tuple[int, int]], g: torch.Generator) -> list[Tensor]:
@@ -83,7 +83,7 @@ def _symmetric(shapes: Sequence[tuple[int, int]], g: torch.Generator) -> list[Te
         if n_out % 2 or n_in % 2:
             raise InputError(
                 f"init='symmetric' splits every layer into two equal halves, so dim and width must be even; "
-                f"got a layer from {n_in} to {n_out}. Use even sizes (inputs built as [x, x]/sqrt(2)) or init='uniform'."
+                f"got a layer from {n_in} to {n_out}. Use even sizes (inputs [x, x]/sqrt(2)) or init='uniform'."
             )
     if width % 2:
         raise InputError(f"init='symmetric' needs an even width (at depth 1: an even dim), got {width}.")

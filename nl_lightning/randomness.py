@@ -4,7 +4,7 @@ Each replica has its own seed, hence its own numbers, whatever runs beside it. N
 float64 and then moved, so that they do not depend on the device or the precision of a run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 import torch
@@ -31,7 +31,7 @@ def generator(seed: int, stream: Stream, *index: int) -> torch.Generator:
 
 
 class ActionNoise:
-    """What the draws number 0, 1, 2, ... of an agent's ``act`` use: per arm a uniform and, if asked for, a normal number.
+    """The numbers of an agent's draws 0, 1, 2, ...: per arm a uniform and, if asked for, a normal one.
 
     ``position`` counts the draws and is the only state.
     """
@@ -40,32 +40,33 @@ class ActionNoise:
         self.seeds = list(seeds)
         self.normal = normal
         self.position = 0
-        self._drawn: tuple[int, int] = (-1, 0)
-        self._uniform: tuple[Tensor, ...] = ()
-        self._normal: tuple[Tensor, ...] = ()
+        self._key = (-1, 0)
+        self._numbers: list[tuple[Tensor, Tensor | None]] = []
 
-    def next(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Uniform numbers in (0, 1] and standard normal ones (None unless asked for), each (R, K) as ``like``."""
-        chunk, offset = divmod(self.position, CHUNK)
-        drawn = (chunk, like.shape[1])
-        if drawn != self._drawn:
-            self._fill(chunk, like)
-            self._drawn = drawn
-        self.position += 1
-        return self._uniform[offset], self._normal[offset] if self.normal else None
+    def take(self, draws: int, like: Tensor, arms: int) -> list[tuple[Tensor, Tensor | None]]:
+        """For each of the next draws uniform numbers in (0, 1] and normal ones (or None), (R, arms), as ``like``."""
+        taken: list[tuple[Tensor, Tensor | None]] = []
+        while len(taken) < draws:
+            chunk, offset = divmod(self.position, CHUNK)
+            if (chunk, arms) != self._key:
+                self._fill(chunk, like, arms)
+            new = self._numbers[offset : offset + draws - len(taken)]
+            self.position += len(new)
+            taken += new
+        return taken
 
     def forget(self) -> None:
         """Draw again for another device or precision: the same numbers."""
-        self._drawn = (-1, 0)
+        self._key = (-1, 0)
 
-    def _fill(self, chunk: int, like: Tensor) -> None:
-        arms = like.shape[-1]
+    def _fill(self, chunk: int, like: Tensor, arms: int) -> None:
         generators = [generator(seed, Stream.ACTIONS, chunk, arms) for seed in self.seeds]
 
-        def rounds(draw: torch._C._VariableFunctionsClass) -> tuple[Tensor, ...]:
+        def rounds(draw: Callable[..., Tensor]) -> Tensor:
             drawn = torch.stack([draw(CHUNK, arms, generator=g, dtype=torch.float64) for g in generators], dim=1)
-            return drawn.to(like).unbind(0)
+            return drawn.to(device=like.device, dtype=like.dtype)
 
-        self._uniform = tuple(1 - u for u in rounds(torch.rand))
-        if self.normal:
-            self._normal = rounds(torch.randn)
+        uniform = (1 - rounds(torch.rand)).unbind(0)
+        normal = rounds(torch.randn).unbind(0) if self.normal else [None] * CHUNK
+        self._numbers = list(zip(uniform, normal, strict=True))
+        self._key = (chunk, arms)

@@ -56,9 +56,10 @@ def over_replicas(replicas: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for setting, members in groups.items():
         alive = [member["regret"] for member in members if member["diverged_at"] is None]
         band = interval(np.array(alive)) if alive else None
+        named: dict[str, Any] = dict(zip(SETTINGS, setting, strict=True))
         rows.append(
             {
-                **dict(zip(SETTINGS, setting, strict=True)),
+                **named,
                 "replicas": [member["replica"] for member in members],
                 "diverged": len(members) - len(alive),
                 "regret": _number(band.mean) if band else None,

@@ -101,7 +101,9 @@ class Recorder(RoundCallback):
         try:
             run.parts.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{run.path} cannot be written: {error.strerror}. Set run.dir to another directory.") from error
+            raise InputError(
+                f"{run.path} cannot be written: {error.strerror}. Set run.dir to another directory."
+            ) from error
         if self.config:
             write_beside(run.config, lambda path: path.write_text(self.config))
             for logger in trainer.loggers:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,8 +33,7 @@ class ReplicaSettings:
 
     def of(self, replica: int) -> dict[str, float]:
         """nu, lam, kappa, S and seed of one replica."""
-        settings = {name: getattr(self, name)[replica] for name in SETTINGS}
-        return {**settings, "seed": self.seeds[replica]}
+        return {name: getattr(self, name)[replica] for name in SETTINGS} | {"seed": self.seeds[replica]}
 
 
 def per_replica(
@@ -56,7 +55,8 @@ def per_replica(
         spread, seeds = _from_grid(spread, replicas, seed, grid)
         replicas = len(seeds)
     else:
-        lists = {name: value for name, value in {**spread, "seed": seed}.items() if isinstance(value, (list, tuple))}
+        given: list[tuple[str, object]] = [*values.items(), ("seed", seed)]
+        lists = {name: value for name, value in given if isinstance(value, (list, tuple))}
         if replicas == 1 and lists:
             replicas = max(1, *(len(value) for value in lists.values()))
         for name, value in lists.items():
@@ -66,13 +66,7 @@ def per_replica(
                     f"give one number for all replicas or a list of {replicas}."
                 )
         seeds = _seeds(seed, replicas)
-    settings = {
-        name: [float(v) for v in value] if isinstance(value, (list, tuple)) else [_number(name, value)] * replicas
-        for name, value in spread.items()
-    }
-    for name, numbers in settings.items():
-        for number in numbers:
-            _check(name, number)
+    settings = {name: _numbers(name, value, replicas) for name, value in spread.items()}
     return ReplicaSettings(**settings, seeds=seeds)
 
 
@@ -82,14 +76,14 @@ def _from_grid(
     seed: int | list[int],
     grid: Mapping[SettingName, list[float]],
 ) -> tuple[dict[SettingName, PerReplica], list[int]]:
-    for name, value in grid.items():
+    for name, choices in grid.items():
         if name not in SETTINGS:
             raise InputError(f"grid takes lists of {', '.join(SETTINGS)}, not of {name!r}.")
-        if not isinstance(value, (list, tuple)) or not value:
-            raise InputError(f"grid: {name} must be a list of at least one number, got {value!r}.")
+        if not isinstance(choices, (list, tuple)) or not choices:
+            raise InputError(f"grid: {name} must be a list of at least one number, got {choices!r}.")
     for name, value in spread.items():
         if isinstance(value, (list, tuple)):
-            raise InputError(f"{name} is a list and there is a grid; put the list into the grid, or leave the grid out.")
+            raise InputError(f"{name} is a list and there is a grid; put the list into the grid, or leave that out.")
     seeds = _seeds(seed, replicas)
     cells = list(itertools.product(*grid.values()))
     for place, name in enumerate(grid):
@@ -97,9 +91,12 @@ def _from_grid(
     return spread, seeds * len(cells)
 
 
-def _seeds(seed: int | Sequence[int], replicas: int) -> list[int]:
-    seeds = list(seed) if isinstance(seed, (list, tuple)) else [seed + r for r in range(replicas)] if _is_int(seed) else seed
-    if not isinstance(seeds, list) or not all(_is_int(s) and s >= 0 for s in seeds):
+def _seeds(seed: int | list[int], replicas: int) -> list[int]:
+    if isinstance(seed, (list, tuple)):
+        seeds = list(seed)
+    else:
+        seeds = [seed + r for r in range(replicas)] if _is_int(seed) else []
+    if not seeds or not all(_is_int(s) and s >= 0 for s in seeds):
         raise InputError(f"seed must be a whole number of at least 0 or a list of them, got {seed!r}.")
     if len(seeds) != replicas:
         raise InputError(f"seed has {len(seeds)} entries for {replicas} replicas.")
@@ -110,17 +107,24 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"{name} must be a number or a list of numbers, got {value!r}.")
-    return float(value)
+def _numbers(name: SettingName, value: object, replicas: int) -> list[float]:
+    """The checked numbers of R replicas."""
+    numbers = list(value) if isinstance(value, (list, tuple)) else [value] * replicas
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise InputError(f"{name} must be a number or a list of numbers, got {value!r}.")
+        _check(name, number)
+    return [float(number) for number in numbers]
 
 
 def _check(name: str, value: float) -> None:
     bounds = {
         "nu": (value >= 0, "at least 0 (0 explores by chance only)"),
         "lam": (value > 0, "greater than 0 (it keeps the design matrix invertible)"),
-        "kappa": (value >= KAPPA_MINIMUM, "at least 4 (1/kappa bounds the slope of mu from below, which is at most 1/4)"),
+        "kappa": (
+            value >= KAPPA_MINIMUM,
+            "at least 4 (1/kappa bounds the slope of mu from below, which is at most 1/4)",
+        ),
         "S": (value > 0, "greater than 0 (it bounds the norm of the true parameter)"),
     }
     holds, requirement = bounds[name]

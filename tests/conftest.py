@@ -11,7 +11,6 @@ from nl_lightning.callbacks import RoundCallback
 from nl_lightning.data import BanditData, History
 from nl_lightning.environments import Synthetic
 
-
 # The machine is noisy: no test is timed.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

@@ -20,7 +20,9 @@ def make(name: str, depth: int = 2, **settings: object) -> Agent:
     return AGENTS[name](DIM, **size, **settings)
 
 
-def deal(seed: int, replicas: int, rounds: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+def deal(
+    seed: int, replicas: int, rounds: int, dtype: torch.dtype = torch.float64
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Arms (rounds, R, K, d) and rewards (rounds, R)."""
     g = torch.Generator().manual_seed(seed)
     arms = 2 * torch.rand(rounds, replicas, ARMS, DIM, generator=g, dtype=torch.float64) - 1
@@ -105,7 +107,10 @@ def test_replicas_side_by_side_equal_replicas_alone(name: str, design: str) -> N
 def test_float32_follows_float64(name: str) -> None:
     """Single precision changes the network's numbers in the seventh digit, and the decisions not at all here."""
     arms, rewards = deal(3, replicas=2, rounds=30, dtype=torch.float32)
-    single, double = make(name, steps=20, lr=0.005, seed=1, **SETTINGS), make(name, steps=20, lr=0.005, seed=1, **SETTINGS)
+    single, double = (
+        make(name, steps=20, lr=0.005, seed=1, **SETTINGS),
+        make(name, steps=20, lr=0.005, seed=1, **SETTINGS),
+    )
     double = double.double()
     for t in range(30):
         choice, precise = single.act(arms[t]), double.act(arms[t].double())

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from nl_lightning import AGENTS
-from nl_lightning.agent import LinearAgent
 from nl_lightning.cli import main
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -50,18 +49,14 @@ def test_every_shipped_config_runs(config: str, directory: Path, capsys: pytest.
     rows = pq.read_table(run / "rounds.parquet")
     assert summary["finished"]
     assert rows.num_rows == 40 * len(summary["replicas"]) - sum(20 for r in summary["replicas"] if r["diverged_at"])
-    last = {r: v for r, v in zip(rows["replica"].to_pylist(), rows["cumulative_regret"].to_pylist(), strict=True)}
+    last = dict(zip(rows["replica"].to_pylist(), rows["cumulative_regret"].to_pylist(), strict=True))
     assert [last[r["replica"]] for r in summary["replicas"]] == [r["regret"] for r in summary["replicas"]]
     assert summary["agent"] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_every_agent_runs_by_its_name_in_the_paper(name: str, directory: Path) -> None:
-    # A linear agent has no width, so the config's is not for it.
-    config = yaml.safe_load((CONFIGS / "h1.yaml").read_text())
-    if issubclass(AGENTS[name], LinearAgent):
-    Path("config.yaml").write_text(yaml.safe_dump(config))
-    main(["fit", "--config=config.yaml", "--model", name, *SMALL, "--run.id=x", "--model.design=full", "--model.replicas=2"])
+    main(["fit", H1, "--model", name, *SMALL, "--run.id=x", "--model.design=full", "--model.replicas=2"])
     assert json.loads(Path("runs/h1/x/summary.json").read_text())["agent"] == name
 
 

@@ -1,4 +1,4 @@
-"""A fit under Lightning is the same as acting, observing and training by hand; stopping and going on changes nothing."""
+"""A fit under Lightning is the same as acting, observing and training by hand; to stop and go on changes nothing."""
 
 from pathlib import Path
 from typing import Any

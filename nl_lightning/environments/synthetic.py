@@ -35,7 +35,7 @@ class Synthetic(Environment):
         function: h1 to h6.
         dim: number d of features.
         arms: number K of arms a round.
-        pool: number of vectors that arms are drawn from; 10, 50 and 10000 give low, medium and high effective dimension.
+        pool: number of vectors that arms are drawn from; 10, 50, 10000 give low, medium, high effective dimension.
         seed: seed of the problem (parameters and pool). One number gives all replicas the same problem, a list each its
             own; left out, a replica's problem has the replica's seed.
         noise_seed: seed of the rounds (which arms, which clicks), likewise.
@@ -57,7 +57,9 @@ class Synthetic(Environment):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
         if arms > pool:
-            raise InputError(f"A round shows {arms} different vectors, but the pool has only {pool}; take pool >= arms.")
+            raise InputError(
+                f"A round shows {arms} different vectors, but the pool has only {pool}; take pool >= arms."
+            )
         self.function: Function = function
         self.dim, self.arms, self.pool = dim, arms, pool
         self.seed, self.noise_seed = seed, noise_seed
