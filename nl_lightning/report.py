@@ -77,10 +77,12 @@ def plot_regret(curves: Curves, summary: dict[str, Any], path: Path) -> None:
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    for row, band in _bands(curves, summary):
+    bands = _bands(curves, summary)
+    shade = 0.2 if len(bands) <= 3 else 0.07
+    for row, band in bands:
         (line,) = axes.plot(curves.t, band.mean, label=_label(row, summary))
         if not np.isnan(band.low).all():
-            axes.fill_between(curves.t, band.low, band.high, color=line.get_color(), alpha=0.2, linewidth=0)
+            axes.fill_between(curves.t, band.low, band.high, color=line.get_color(), alpha=shade, linewidth=0)
     axes.set(xlabel="round t", ylabel="cumulative regret", xlim=(0, curves.t[-1]), ylim=(0, None))
     hidden = len(summary["over_replicas"]) - _SHOWN
     more = f", best {_SHOWN} of {len(summary['over_replicas'])} settings" if hidden > 0 else ""

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from nl_lightning.errors import InputError
 from nl_lightning.link import KAPPA_MINIMUM
@@ -109,7 +109,7 @@ def _is_int(value: object) -> bool:
 
 def _numbers(name: SettingName, value: object, replicas: int) -> list[float]:
     """The checked numbers of R replicas."""
-    numbers = list(value) if isinstance(value, (list, tuple)) else [value] * replicas
+    numbers: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value] * replicas
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise InputError(f"{name} must be a number or a list of numbers, got {value!r}.")
