@@ -6,6 +6,7 @@ The state of an agent is its network, its design matrices, its radii, its buffer
 float64.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
@@ -20,7 +21,7 @@ from torch.optim import Optimizer
 from nl_lightning import training
 from nl_lightning.buffer import ReplayBuffer
 from nl_lightning.callbacks import Confidence
-from nl_lightning.checks import check_arms, check_reward, check_training_settings
+from nl_lightning.checks import check_arms, check_finite, check_reward, check_training_settings, check_whole
 from nl_lightning.design import DESIGNS, DesignKind
 from nl_lightning.environments import Deal
 from nl_lightning.errors import InputError, TrainNNDiverged
@@ -29,6 +30,9 @@ from nl_lightning.networks import MLP, Factors, Init
 from nl_lightning.radii import Radius
 from nl_lightning.randomness import ActionNoise
 from nl_lightning.settings import SETTINGS, PerReplica, SettingName, per_replica
+
+DIVERGED_LOSS = 1000.0
+"""TrainNN has diverged when its loss is this many times that of f = 0."""
 
 
 class View(NamedTuple):
@@ -184,10 +188,17 @@ class Agent(L.LightningModule, ABC):
         self.design = make_design(self.network.shapes, self.lam if self.variance_weighted else self.kappa * self.lam)
         self.information = make_design(self.network.shapes, self.information_ridge())
         self.buffer = ReplayBuffer(self.replicas, self.dim)
-        self._radius_terms = self.radius_terms()
+        self._derive()
         nothing = torch.zeros_like(self.lam)
         self.register_buffer("effective_dimension", nothing)
         self.register_buffer("radius", self._radius_terms.at(nothing))
+        if not torch.stack([*self._radius_terms[:2]]).isfinite().all():
+            raise InputError("The radius overflows with these values of nu, lam, kappa and S; take less extreme ones.")
+
+    def _derive(self) -> None:
+        """What follows from the settings and the precision."""
+        self._radius_terms = self.radius_terms()
+        self._tie_tolerance = 32 * torch.finfo(self.network.weights[0].dtype).eps
 
     # ---- what an algorithm states -------------------------------------------------------------------------------
 
@@ -213,13 +224,19 @@ class Agent(L.LightningModule, ABC):
 
     def act(self, arms: Tensor) -> Choice:
         """Choose an arm for every replica from (R, K, d), or from (K, d) shown to all. Only random draws change."""
-        arms = check_arms(arms, self.replicas, self.dim).to(self.network.weights[0])
+        arms = check_arms(arms, self.replicas, self.network.weights[0])
         if arms.dim() == 2:
             arms = arms.expand(self.replicas, -1, -1)
-        return self.choose(self.look(arms))
+        choice = self.choose(self.look(arms))
+        check_finite("scores", choice.score)
+        return choice
 
+    @torch.no_grad()
     def observe(self, choice: Choice, reward: Tensor, accepted: Tensor | None = None) -> None:
         """Learn a choice's reward (R,): buffer, design matrix, radii. Replicas with ``accepted`` (R,) False do not."""
+        expected = (self.replicas, choice.score.shape[1], sum(self._columns))
+        if choice.view.observation.shape != expected or choice.view.arms.shape[-1] != self.dim:
+            raise InputError("This choice is another agent's: its replicas, features or network differ.")
         reward, accepted = check_reward(reward, accepted, choice.arm)
         rows = None if accepted is None else accepted.unsqueeze(1)
         index = choice.arm.view(-1, 1, 1).expand(-1, 1, self.dim)
@@ -256,10 +273,12 @@ class Agent(L.LightningModule, ABC):
         """Score the arms of a view and take the best one; of equal ones any, with equal chances.
 
         UCB: score = mean + bonus.  Thompson sampling: score ~ N(mean, bonus^2).  bonus = radius * norm
+        Scores are equal up to rounding: a matrix product gives the same arm another last digit in another row.
         """
         bonus = self.design.norm(view.factors).mul_(self.radius.unsqueeze(1))
         score = view.mean + bonus if view.normal is None else torch.addcmul(view.mean, bonus, view.normal)
-        arm = view.uniform.masked_fill(score < score.amax(1, keepdim=True), 0).argmax(1)
+        best = score.amax(1, keepdim=True)
+        arm = view.uniform.masked_fill(score < best.sub(best.abs(), alpha=self._tie_tolerance), 0).argmax(1)
         return Choice(arm, score, view.mean, bonus, view)
 
     def update_confidence(self, choice: Choice, accepted: Tensor | None = None) -> None:
@@ -290,15 +309,18 @@ class Agent(L.LightningModule, ABC):
     def _train_nn(self, x: Tensor, reward: Tensor) -> None:
         weights = list(self.network.weights)
         before = [weight.clone() for weight in weights]
+        diverged = self.diverged_at > 0
         if not self.warm_start:
             for weight, initial in zip(weights, self.initial_weights, strict=True):
-                weight.copy_(initial)
+                weight.copy_(torch.where(diverged[:, None, None], weight, initial))
         # theta <- (1 - 2 lr lam) theta - ... does not contract from lr lam = 1 on
         hopeless = self.lr * self.lam >= 1
-        lr = torch.full_like(self.lam, self.lr).masked_fill_(hopeless | (self.diverged_at > 0), 0)
+        lr = torch.full_like(self.lam, self.lr).masked_fill_(hopeless | diverged, 0)
         training.train_nn(weights, x, reward, self.lam.to(x.dtype), lr.to(x.dtype), self.steps)
-        finite = torch.stack([weight.isfinite().flatten(1).all(1) for weight in weights]).all(0)
-        failed = (hopeless | ~finite) & (self.diverged_at == 0)
+        # A loss far above that of no network at all (f = 0) is on its way to infinity.
+        loss = training.loss(self.network(x), reward, weights, self.lam.to(x.dtype))
+        fine = loss <= DIVERGED_LOSS * math.log(2) * (1 + x.shape[1])
+        failed = (hopeless | ~fine) & ~diverged
         if failed.any():
             for weight, old in zip(weights, before, strict=True):
                 weight.copy_(torch.where(failed[:, None, None], old, weight))
@@ -318,7 +340,7 @@ class Agent(L.LightningModule, ABC):
             f"lr * lam = {self.lr * settings['lam']:g}, and descent on lam |theta|^2 does not contract from 1 on; "
             f"take lam < {1 / self.lr:g} or lr < {1 / settings['lam']:g}"
             if self.lr * settings["lam"] >= 1
-            else f"the parameters became infinite or NaN; take a smaller lr (it is {self.lr:g}) or a larger lam"
+            else f"the loss grew beyond all bounds; take a smaller lr (it is {self.lr:g}) or a larger lam"
         )
         listed = ", ".join(f"{name} = {value:g}" for name, value in settings.items())
         others = f" (so did {len(replicas) - 1} other replicas)" if len(replicas) > 1 else ""
@@ -358,7 +380,7 @@ class Agent(L.LightningModule, ABC):
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "Agent":
         """Move or cast: what is derived from the buffers goes along."""
         super()._apply(fn, *args, **kwargs)
-        self._radius_terms = self._radius_terms.to(self.lam)
+        self._derive()
         self.noise.forget()
         return self
 
@@ -375,6 +397,13 @@ class Agent(L.LightningModule, ABC):
         return {"identity": self.identity(), "draws": self.noise.position}
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        self.noise.position = state["draws"]
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        """Look at the identity first, so that a state of another agent changes nothing."""
+        state = state_dict.get(f"{prefix}_extra_state")
+        if state is None:
+            raise InputError("This checkpoint is not of a bandit agent: it says nothing of algorithm and settings.")
         for name, mine in self.identity().items():
             stored = state["identity"].get(name)
             if stored != mine:
@@ -382,14 +411,10 @@ class Agent(L.LightningModule, ABC):
                     f"This checkpoint is of another agent: its {name} is {stored}, here it is {mine}. "
                     "Load it into an agent with the settings it was made with."
                 )
-        self.noise.position = state["draws"]
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        if "_extra_state" not in state_dict:
-            raise InputError("This checkpoint is not of a bandit agent: it says nothing of algorithm and settings.")
-        result = super().load_state_dict(state_dict, *args, **kwargs)
+        # Rounds may have been played in inference mode, whose tensors cannot be written outside it.
+        self.radius, self.effective_dimension = self.radius.clone(), self.effective_dimension.clone()
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         self._any_diverged = bool((self.diverged_at > 0).any())
-        return result
 
 
 class GradientDescent(Optimizer):
@@ -420,7 +445,5 @@ class NeuralAgent(Agent):
 
     def __init__(self, dim: int, width: int = 20, depth: int = 2, **settings: Any) -> None:
         super().__init__(dim, **settings)
-        for name, value in (("width", width), ("depth", depth)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
+        check_whole(1, width=width, depth=depth)
         self._build([dim, *[width] * (depth - 1), 1])

@@ -54,7 +54,9 @@ class ReplayBuffer(nn.Module):
         capacity = self.capacity
         while capacity < rows:
             capacity *= 2
-        self.x, self.reward = _grown(self.x, capacity), _grown(self.reward, capacity)
+        # A caller's inference mode must not make rows that cannot be written outside it.
+        with torch.inference_mode(False):
+            self.x, self.reward = _grown(self.x, capacity), _grown(self.reward, capacity)
 
     def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
         """Take on the capacity of a stored buffer before its rows are copied."""

@@ -1,12 +1,25 @@
 """What comes in is checked here: what was expected, what came, what to do."""
 
 import math
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nl_lightning.errors import InputError
+
+
+def is_whole(value: object, least: int) -> bool:
+    """Whether a value is a whole number (Python's or NumPy's, not a boolean) of at least ``least``."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def check_whole(least: int, **values: object) -> None:
+    """Each of the named values is a whole number of at least ``least``."""
+    for name, value in values.items():
+        if not is_whole(value, least):
+            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
 def check_training_settings(
@@ -22,9 +35,7 @@ def check_training_settings(
     update_every: int,
 ) -> None:
     """Refuse settings of an agent that no run could use."""
-    for name, value, least in (("dim", dim, 1), ("steps", steps, 1), ("update_every", update_every, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    check_whole(1, dim=dim, steps=steps, update_every=update_every)
     for name, text, known in (
         ("mode", mode, ["practical"]),
         ("design", design, ["diagonal", "full"]),
@@ -39,14 +50,19 @@ def check_training_settings(
         raise InputError(f"lr must be a finite number greater than 0, got {lr!r}.")
 
 
-def check_arms(arms: Any, replicas: int, dim: int) -> Tensor:
-    """Arms are (R, K, d), or (K, d) for all replicas, with K >= 1 and finite features."""
+def check_arms(arms: Any, replicas: int, like: Tensor) -> Tensor:
+    """Arms are (R, K, d), or (K, d) for all replicas, with K >= 1 and finite features; ``like`` is (R, out, d).
+
+    What comes back is a copy: a reward may come when the caller has long put other numbers into its tensor.
+    """
+    dim = like.shape[-1]
     arms = torch.as_tensor(arms)
-    expected = f"({replicas}, K, {dim}) or (K, {dim})"
     if arms.dim() not in (2, 3) or arms.shape[-1] != dim or (arms.dim() == 3 and arms.shape[0] != replicas):
+        expected = f"({replicas}, K, {dim}) or (K, {dim})"
         raise InputError(f"arms must have the shape {expected}, got {tuple(arms.shape)}.")
     if arms.shape[-2] == 0:
         raise InputError("There is no arm to choose from: K is 0.")
+    arms = arms.detach().to(like.device, like.dtype, copy=True)
     check_finite("arms", arms)
     return arms
 
@@ -56,8 +72,8 @@ def check_finite(name: str, values: Tensor) -> None:
     if not values.isfinite().all():
         place = (~values.isfinite()).nonzero()[0].tolist()
         raise InputError(
-            f"{name} must be finite, got {values[tuple(place)].item()} at index {tuple(place)}. "
-            "Clean or impute the features first."
+            f"{name} must be finite, got {values[tuple(place)].item()} at index {tuple(place)}; "
+            "features must be clean and of moderate size."
         )
 
 

@@ -8,8 +8,10 @@ python -m nl_lightning test --config runs/h1/ID/config.yaml --ckpt_path runs/h1/
 import logging
 import os
 import re
+import shlex
 import sys
 import warnings
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +21,6 @@ from typing import Any, NoReturn
 import lightning as L
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import WandbLogger
 from rich.console import Console
@@ -27,11 +28,12 @@ from rich.console import Console
 from nl_lightning import report, trainer_flags
 from nl_lightning.agent import Agent
 from nl_lightning.agents import AGENTS
+from nl_lightning.checks import check_whole
 from nl_lightning.data import BanditData
 from nl_lightning.errors import InputError, TrainNNDiverged
 from nl_lightning.files import BesideCheckpointIO
 from nl_lightning.progress import RoundProgressBar
-from nl_lightning.run import Recorder, RunDirectory
+from nl_lightning.run import Checkpoints, Recorder, RunDirectory
 
 
 @dataclass
@@ -54,7 +56,7 @@ class RunSettings:
 class BanditParser(LightningArgumentParser):
     """Says what is wrong without sixty lines of usage."""
 
-    _NOISE = re.compile(r"Does not validate against|Subtypes:|Errors:|<class 'NoneType'>|Given value")
+    _NOISE = re.compile(r"Does not validate against|Subtypes:|Errors:|<class 'NoneType'>|Given value type|.{160}")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{**kwargs, "prog": "python -m nl_lightning"})
@@ -74,6 +76,7 @@ class BanditCLI(LightningCLI):
     """LightningCLI with a run directory, resumption, and a result that is shown."""
 
     run: RunDirectory
+    stored_config: str
     console = Console()
 
     @staticmethod
@@ -88,10 +91,16 @@ class BanditCLI(LightningCLI):
 
     # ---- before ---------------------------------------------------------------------------------------------------
 
+    def _parse_ckpt_path(self) -> None:
+        """Lightning would take the agent's settings from the checkpoint; here they must agree with the user's."""
+
     def before_instantiate_classes(self) -> None:
         config = self.config[self.subcommand]
         trainer_flags.check(config.trainer)
-        if self.subcommand != "fit":
+        if self.subcommand == "test":
+            if not config.ckpt_path:
+                raise InputError("test plays a trained agent: give its checkpoint with --ckpt_path.")
+            _check_checkpoint(Path(config.ckpt_path))
             return
         if config.ckpt_path:
             raise InputError(
@@ -99,31 +108,42 @@ class BanditCLI(LightningCLI):
                 "Go on with a run by --resume DIRECTORY."
             )
         self.run = self._settle_run_directory(config)
+        # Before the loggers are completed: a repetition of this run has loggers of its own.
+        self.stored_config = self._dump(config)
         _complete_loggers(config, self.run)
 
     def _settle_run_directory(self, config: Any) -> RunDirectory:
         """Choose the directory, and see that it is new or holds the same run."""
         settings = config.run
-        for key in ("name", "id"):
+        for key in ("dir", "name", "id"):
             value = getattr(settings, key)
-            if value is not None and not re.fullmatch(r"[\w.+=-]+", value):
-                raise InputError(f"run.{key} must be letters, digits and any of . + = - _ only, got {value!r}.")
-        if settings.checkpoint_every < 1:
-            raise InputError(f"run.checkpoint_every must be at least 1, got {settings.checkpoint_every}.")
-        settings.id = settings.id or datetime.now().strftime("%Y%m%d-%H%M%S")
+            if value is not None and (value in ("", ".", "..") or (key != "dir" and "/" in value)):
+                raise InputError(f"run.{key} must be the name of a directory, got {value!r}.")
+        check_whole(1, **{"run.checkpoint_every": settings.checkpoint_every})
+        if settings.id is None:
+            # To the millisecond, so that runs started by one script have directories of their own.
+            settings.id = datetime.now().strftime("%Y%m%d-%H%M%S-%f")[:-3]
         run = RunDirectory(Path(settings.dir) / settings.name / settings.id)
-        if run.path.exists() and any(run.path.iterdir()):
-            if not run.config.exists():
-                raise InputError(f"{run.path} is not empty and holds no run. Choose another run.id or run.dir.")
+        if run.config.exists():
             _check_same_run(run, yaml.safe_load(self._dump(config)))
+        elif run.path.is_dir() and any(path != run.lock for path in run.path.iterdir()):
+            raise InputError(f"{run.path} is not empty and holds no run. Choose another run.id or run.dir.")
+        if run.checkpoint.exists():
+            _check_checkpoint(run.checkpoint)
         return run
 
     def _dump(self, config: Any) -> str:
-        """The config as YAML; ``resume`` is left out, because the file itself is what a run is resumed with."""
+        """The config as YAML, without what concerns one session of a run only."""
         parser = self._parser(self.subcommand)
         stored = config.clone()
         stored.resume = None
+        stored.trainer.max_steps, stored.trainer.max_time = -1, None
         return str(parser.dump(stored, skip_none=False))
+
+    def after_instantiate_classes(self) -> None:
+        given = self.config[self.subcommand].model.init_args.get("dim")
+        if given is not None and given != self.model.dim:
+            raise InputError(f"model.dim is {given}, but the environment's arms have {self.model.dim} features.")
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         config: dict[str, Any] = self._get(self.config_init, "trainer", default={})
@@ -134,25 +154,36 @@ class BanditCLI(LightningCLI):
             if config.get("enable_progress_bar") is not False and not bare:
                 callbacks.append(RoundProgressBar())
             if not config.get("fast_dev_run"):
-                settings = self._get(self.config, "run")
-                callbacks.append(Recorder(self.run.path, self._dump(self.config[self.subcommand])))
+                callbacks.append(Recorder(self.run.path))
                 if config.get("enable_checkpointing") is not False and not bare:
-                    callbacks.append(_checkpoints(self.run, settings.checkpoint_every))
+                    every = self._get(self.config, "run").checkpoint_every
+                    callbacks.append(Checkpoints(self.run.checkpoint, every))
                     plugins.append(BesideCheckpointIO())
         return super().instantiate_trainer(**kwargs, callbacks=callbacks, plugins=plugins or None)
 
     # ---- fit ------------------------------------------------------------------------------------------------------
 
     def fit(self, model: Agent, datamodule: BanditData, **kwargs: Any) -> None:
+        if self.config[self.subcommand].trainer.fast_dev_run:
+            self.trainer.fit(model, datamodule=datamodule)
+            return
         summary = self.run.read_summary()
         if summary and summary["finished"]:
-            self.console.print(f"This run is finished: {self.run.path}")
+            self.console.print(f"This run is finished: {self.run.path}", soft_wrap=True)
             return
-        resumed = self.run.checkpoint.exists()
-        if resumed:
-            self.console.print(f"Going on from {self.run.checkpoint}")
-        kwargs["ckpt_path"] = self.run.checkpoint if resumed else None
-        self.trainer.fit(model, datamodule=datamodule, **kwargs)
+        with self.run.claimed(self.stored_config):
+            for logger in self.trainer.loggers:
+                logger.log_hyperparams(yaml.safe_load(self.stored_config))
+            resumed = self.run.checkpoint.exists()
+            if resumed:
+                self.console.print(f"Going on from {self.run.checkpoint}", soft_wrap=True)
+            kwargs["ckpt_path"] = self.run.checkpoint if resumed else None
+            try:
+                self.trainer.fit(model, datamodule=datamodule, **kwargs)
+            except BaseException:
+                if self.run.checkpoint.exists():
+                    self._say_how_to_go_on()
+                raise
 
     def after_fit(self) -> None:
         summary = self.run.read_summary()
@@ -161,10 +192,14 @@ class BanditCLI(LightningCLI):
         self.console.print(report.table(summary))
         self.console.print(f"Run directory: {self.run.path}", soft_wrap=True)
         if not summary["finished"]:
-            self.console.print(f"Stopped before the end; go on with: fit --resume {self.run.path}", soft_wrap=True)
+            self._say_how_to_go_on()
         for logger in self.trainer.loggers:
             if isinstance(logger, WandbLogger) and logger._experiment is not None:
                 self._finish_wandb(logger)
+
+    def _say_how_to_go_on(self) -> None:
+        command = f"python -m nl_lightning fit --resume {shlex.quote(str(self.run.path))}"
+        self.console.print(f"Stopped before the end; go on with: {command}", soft_wrap=True)
 
     def _finish_wandb(self, logger: WandbLogger) -> None:
         run = logger.experiment
@@ -174,23 +209,20 @@ class BanditCLI(LightningCLI):
         self.console.print(f"W&B run {where}", soft_wrap=True)
 
 
-def _checkpoints(run: RunDirectory, every: int) -> ModelCheckpoint:
-    """``trainer.global_step`` counts calls of TrainNN, so Lightning's own callback keeps the checkpoint."""
-    return ModelCheckpoint(
-        dirpath=run.checkpoint.parent,
-        filename=run.checkpoint.stem,
-        every_n_train_steps=every,
-        save_top_k=1,
-        enable_version_counter=False,
-    )
+def _check_checkpoint(path: Path) -> None:
+    """A checkpoint is a whole zip file, or it is none."""
+    if not path.is_file():
+        raise InputError(f"There is no checkpoint {path}.")
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{path} is not a checkpoint, or is damaged.")
 
 
 def _check_same_run(run: RunDirectory, config: dict[str, Any]) -> None:
-    """A run goes on with the settings it began with; Trainer flags (devices, loggers, ...) may change."""
-    stored = yaml.safe_load(run.config.read_text())
-    differing = sorted(
-        key for part in ("model", "data") for key in _differing(part, stored.get(part), config.get(part))
-    )
+    """A run goes on with the settings it began with; Trainer flags may change, but for the precision."""
+    stored = yaml.safe_load(run.config.read_text()) or {}
+    differing = sorted(key for part in ("model", "data") for key in _differing(part, stored.get(part), config[part]))
+    old, new = (str(c.get("trainer", {}).get("precision") or "32-true") for c in (stored, config))
+    differing += _differing("trainer.precision", old, new)
     if differing:
         raise InputError(
             f"{run.path} holds a run with other settings; they differ in {', '.join(differing)}. "
@@ -259,11 +291,9 @@ def main(args: Sequence[str] | None = None) -> None:
 
 _KNOWN_WARNINGS = (
     "LightningCLI's args parameter",
-    # The state after TrainNN is what a run goes on from.
-    "Using ModelCheckpoint with manual optimization",
     ".*isinstance.treespec, LeafSpec.*",
-    # It does where a run goes on.
-    "Checkpoint directory .* exists and is not empty",
+    # Regret goes to the loggers after every call of TrainNN, whatever this interval is.
+    ".*is smaller than the logging interval.*",
     # A batch is a whole TrainNN, made by the rounds before it: there is nothing for workers to load.
     ".*does not have many workers.*",
     # `test` needs the agent of a checkpoint, not the files of its run.
@@ -274,7 +304,7 @@ _KNOWN_WARNINGS = (
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
-        error = error.__cause__ or error.__context__
+        error = error.__cause__
 
 
 def _by_class(arguments: list[str]) -> list[str]:

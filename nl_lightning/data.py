@@ -13,8 +13,10 @@ from torch import Tensor
 
 from nl_lightning.agent import Agent, Choice, TrainingBatch
 from nl_lightning.callbacks import Confidence, RoundCallback
+from nl_lightning.checks import check_finite, check_whole
 from nl_lightning.environments import Deal, Environment
 from nl_lightning.errors import InputError
+from nl_lightning.randomness import CHUNK
 
 
 class Round(NamedTuple):
@@ -66,8 +68,7 @@ class BanditData(L.LightningDataModule):
 
     def __init__(self, environment: Environment, rounds: int = 2000) -> None:
         super().__init__()
-        if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-            raise InputError(f"rounds must be a whole number of at least 1, got {rounds!r}.")
+        check_whole(1, rounds=rounds)
         self.environment = environment
         self.rounds = rounds
         self.played = 0
@@ -81,6 +82,8 @@ class BanditData(L.LightningDataModule):
         agent = self._agent
         if agent.dim != self.dim:
             raise InputError(f"The agent takes {agent.dim} features, the environment's arms have {self.dim}.")
+        # Another agent starts anew; where a run goes on, the loader's state comes later.
+        self.played = 0
         self.environment.prepare(agent.settings.seeds, agent.network.weights[0])
 
     def train_dataloader(self) -> "RoundLoader":
@@ -137,6 +140,7 @@ class BanditData(L.LightningDataModule):
             effective_dimension=torch.stack(dimension, dim=1),
         )
         alive = agent.alive
+        check_finite("scores", history.score if alive is None else history.score[alive])
         accepted = None if alive is None else alive.unsqueeze(1).expand(-1, count)
         index = arm[..., None, None].expand(-1, -1, 1, self.dim)
         agent.buffer.append(deal.arms.gather(2, index).squeeze(2), history.reward, accepted)
@@ -161,7 +165,8 @@ class RoundLoader:
         data, every = self.data, self.agent.update_every
         while data.played < data.rounds:
             count = min(every, data.rounds - data.played)
-            data.play(count)
+            for start in range(0, count, CHUNK):
+                data.play(min(CHUNK, count - start))
             yield TrainingBatch(*self.agent.buffer.rows(), due=count == every)
 
     def state_dict(self) -> dict[str, int]:

@@ -69,6 +69,14 @@ class DiagonalDesign(nn.Module):
         self._view_layers()
         return self
 
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._view_layers()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._view_layers()
+
 
 class FullDesign(nn.Module):
     """The whole of M, kept as its inverse and its log-determinant.

@@ -12,7 +12,7 @@ so a gradient is handed out as its factors (delta_l, z_{l-1}) and never stored.
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +58,10 @@ class MLP(nn.Module):
             factors = [delta, z[layer - 1], *factors]
             back = torch.bmm(delta, self.weights[layer - 1])
         return f.squeeze(-1), tuple(factors)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self.weights = tuple(weight for weight in self.parameters(recurse=False))
 
     def _activations(self, x: Tensor) -> list[Tensor]:
         """[z_0, ..., z_{L-1}, f], each (R, N, features)."""

@@ -62,7 +62,10 @@ def _regret(trainer: L.Trainer) -> str:
         return ""
     agent: Any = trainer.lightning_module
     alive = (agent.diverged_at == 0).cpu()
-    band = interval(recorder.cumulative[alive].numpy())
     diverged = int((~alive).sum())
+    if agent.settings.compared:
+        best = recorder.cumulative[alive].min()
+        return f"lowest regret {best:.1f}" + (f", {diverged} diverged" if diverged else "")
+    band = interval(recorder.cumulative[alive].numpy())
     spread = "" if band.high != band.high else f" +- {band.high - band.mean:.1f}"
     return f"regret {band.mean:.1f}{spread}" + (f", {diverged} diverged" if diverged else "")

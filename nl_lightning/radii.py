@@ -28,9 +28,6 @@ class Radius(NamedTuple):
         """The radius at effective dimension d."""
         return torch.addcmul(self.offset, self.growth, d.sqrt() if self.of_root else d)
 
-    def to(self, like: Tensor) -> "Radius":
-        return Radius(self.offset.to(like), self.growth.to(like), self.of_root)
-
 
 def ncbf_ucb(nu: Tensor, lam: Tensor, kappa: Tensor, S: Tensor) -> Radius:
     """nu (kappa sqrt(d1) + S sqrt(kappa lam))"""

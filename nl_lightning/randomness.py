@@ -6,6 +6,7 @@ float64 and then moved, so that they do not depend on the device or the precisio
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from typing import Any
 
 import torch
 from numpy.random import SeedSequence
@@ -30,6 +31,10 @@ def generator(seed: int, stream: Stream, *index: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
 
 
+Numbers = list[tuple[Tensor, Tensor | None]]
+"""Of each draw uniform numbers and, for Thompson sampling, normal ones, (R, K)."""
+
+
 class ActionNoise:
     """The numbers of an agent's draws 0, 1, 2, ...: per arm a uniform and, if asked for, a normal one.
 
@@ -40,26 +45,30 @@ class ActionNoise:
         self.seeds = list(seeds)
         self.normal = normal
         self.position = 0
-        self._key = (-1, 0)
-        self._numbers: list[tuple[Tensor, Tensor | None]] = []
+        self._drawn: dict[int, tuple[int, Numbers]] = {}
 
-    def take(self, draws: int, like: Tensor, arms: int) -> list[tuple[Tensor, Tensor | None]]:
+    def take(self, draws: int, like: Tensor, arms: int) -> Numbers:
         """For each of the next draws uniform numbers in (0, 1] and normal ones (or None), (R, arms), as ``like``."""
-        taken: list[tuple[Tensor, Tensor | None]] = []
+        taken: Numbers = []
         while len(taken) < draws:
             chunk, offset = divmod(self.position, CHUNK)
-            if (chunk, arms) != self._key:
-                self._fill(chunk, like, arms)
-            new = self._numbers[offset : offset + draws - len(taken)]
+            drawn_chunk, numbers = self._drawn.get(arms, (-1, []))
+            if drawn_chunk != chunk:
+                numbers = self._draw(chunk, like, arms)
+                self._drawn[arms] = (chunk, numbers)
+            new = numbers[offset : offset + draws - len(taken)]
             self.position += len(new)
             taken += new
         return taken
 
     def forget(self) -> None:
         """Draw again for another device or precision: the same numbers."""
-        self._key = (-1, 0)
+        self._drawn = {}
 
-    def _fill(self, chunk: int, like: Tensor, arms: int) -> None:
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_drawn": {}}
+
+    def _draw(self, chunk: int, like: Tensor, arms: int) -> Numbers:
         generators = [generator(seed, Stream.ACTIONS, chunk, arms) for seed in self.seeds]
 
         def rounds(draw: Callable[..., Tensor]) -> Tensor:
@@ -68,5 +77,4 @@ class ActionNoise:
 
         uniform = (1 - rounds(torch.rand)).unbind(0)
         normal = rounds(torch.randn).unbind(0) if self.normal else [None] * CHUNK
-        self._numbers = list(zip(uniform, normal, strict=True))
-        self._key = (chunk, arms)
+        return list(zip(uniform, normal, strict=True))

@@ -1,6 +1,6 @@
 """Curves and tables of a run: what people look at."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,20 +47,27 @@ def read_curves(rounds: Path) -> Curves:
     return Curves(t, np.stack([regret[r] for r in sorted(regret)]))
 
 
+def groups(replicas: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """The replicas of every setting, by what tells it from the others (``nu = 0.1, lam = 1``, or nothing)."""
+    differing = [name for name in SETTINGS if len({replica[name] for replica in replicas}) > 1]
+    found: dict[str, list[int]] = {}
+    for number, replica in enumerate(replicas):
+        label = ", ".join(f"{name} = {replica[name]:g}" for name in differing)
+        found.setdefault(label, []).append(number)
+    return found
+
+
 def over_replicas(replicas: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The mean regret of every setting with its interval over seeds, best first; settings that diverged come last."""
-    groups: dict[tuple[float, ...], list[dict[str, Any]]] = {}
-    for replica in replicas:
-        groups.setdefault(tuple(replica[name] for name in SETTINGS), []).append(replica)
     rows = []
-    for setting, members in groups.items():
+    for numbers in groups(replicas).values():
+        members = [replicas[number] for number in numbers]
         alive = [member["regret"] for member in members if member["diverged_at"] is None]
         band = interval(np.array(alive)) if alive else None
-        named: dict[str, Any] = dict(zip(SETTINGS, setting, strict=True))
         rows.append(
             {
-                **named,
-                "replicas": [member["replica"] for member in members],
+                **{str(name): members[0][name] for name in SETTINGS},
+                "replicas": numbers,
                 "diverged": len(members) - len(alive),
                 "regret": _number(band.mean) if band else None,
                 "regret_low": _number(band.low) if band else None,
@@ -138,7 +145,6 @@ def log_result(loggers: Iterable[Logger], curves: Curves, summary: dict[str, Any
             title="cumulative regret, mean and band",
             xname="round",
         )
-        # The final files are not written yet where this is called, so the picture is handed over as it is.
         logger.experiment.log({"regret curves": chart, "curve": wandb.Image(str(curve))})
         logger.experiment.summary.update({**final, "finished": summary["finished"], "result": summary["over_replicas"]})
 
@@ -154,11 +160,10 @@ def _bands(curves: Curves, summary: dict[str, Any]) -> list[tuple[dict[str, Any]
     return bands
 
 
-def _label(row: dict[str, Any], summary: dict[str, Any]) -> str:
-    """What tells this setting from the others."""
-    rows = summary["over_replicas"]
-    differing = [name for name in SETTINGS if len({other[name] for other in rows}) > 1]
-    return ", ".join(f"{name} = {row[name]:g}" for name in differing) or summary["agent"]
+def _label(row: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    """What tells this setting from the others, or else the agent."""
+    found = groups(summary["replicas"])
+    return next(label for label, numbers in found.items() if numbers == row["replicas"]) or summary["agent"]
 
 
 def _number(value: Any) -> float | None:

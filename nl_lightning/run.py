@@ -11,7 +11,11 @@ parts that no checkpoint knows of are dropped on resumption: no round is missing
 """
 
 import json
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -22,11 +26,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-import yaml
+from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
 from nl_lightning import report
-from nl_lightning.agent import Agent
+from nl_lightning.agent import Agent, TrainingBatch
 from nl_lightning.callbacks import RoundCallback
 from nl_lightning.data import BanditData, History
 from nl_lightning.errors import InputError
@@ -60,10 +64,40 @@ class RunDirectory:
         self.summary = path / "summary.json"
         self.curve = path / "curve.png"
         self.checkpoint = path / "checkpoints" / "last.ckpt"
+        self.lock = path / ".lock"
 
     def read_summary(self) -> dict[str, Any] | None:
         """The result, if the run has come to its end or was stopped in good order."""
         return json.loads(self.summary.read_text()) if self.summary.exists() else None
+
+    @contextmanager
+    def claimed(self, config: str) -> Iterator[None]:
+        """Have the directory alone, with its config written first of all; the lock ends with the process.
+
+        If it was made here and nothing came that a run could go on from, nothing of it stays.
+        """
+        try:
+            new = not self.path.exists()
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = self.lock.open("w")
+        except OSError as error:
+            text = f"{self.path} cannot be written: {error.strerror}. Set run.dir to another directory."
+            raise InputError(text) from error
+        with lock:
+            try:
+                flock(lock, LOCK_EX | LOCK_NB)
+            except OSError as error:
+                text = f"{self.path} is in use by another process. Wait for it, or choose another run.id."
+                raise InputError(text) from error
+            write_beside(self.config, lambda path: path.write_text(config))
+            try:
+                yield
+            finally:
+                self.lock.unlink(missing_ok=True)
+                if new and not self.checkpoint.exists() and not self.summary.exists():
+                    shutil.rmtree(self.path, ignore_errors=True)
+                    with suppress(OSError):
+                        self.path.parent.rmdir()
 
     def part(self, first: int) -> Path:
         """The rounds from ``first`` on, up to the next part."""
@@ -73,17 +107,36 @@ class RunDirectory:
         return sorted(self.parts.glob("from-*.parquet"))
 
 
+class Checkpoints(Checkpoint):
+    """Keeps the state after every N calls of TrainNN and after the last batch, be it of the run or of this session.
+
+    Args:
+        path: the checkpoint's file.
+        every: calls of TrainNN between two checkpoints; ``trainer.global_step`` counts them.
+    """
+
+    def __init__(self, path: str | Path, every: int) -> None:
+        self.path = Path(path)
+        self.every = every
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: TrainingBatch, batch_idx: int
+    ) -> None:
+        stops = trainer.should_stop or trainer.global_step == trainer.max_steps
+        last = batch_idx + 1 >= trainer.num_training_batches
+        if stops or last or (batch.due and trainer.global_step % self.every == 0):
+            trainer.save_checkpoint(self.path, weights_only=False)
+
+
 class Recorder(RoundCallback):
     """Writes the run directory, and tells loggers how the regret grows.
 
     Args:
-        directory: the run directory; made when the fit starts.
-        config: the text of config.yaml.
+        directory: the run directory.
     """
 
-    def __init__(self, directory: str | Path, config: str = "") -> None:
+    def __init__(self, directory: str | Path) -> None:
         self.run = RunDirectory(Path(directory))
-        self.config = config
         self.cumulative = torch.zeros(0, dtype=torch.float64)
         """(R,), regret so far"""
         self.clicks = torch.zeros(0, dtype=torch.float64)
@@ -97,19 +150,9 @@ class Recorder(RoundCallback):
     # ---- rounds -------------------------------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        run = self.run
-        try:
-            run.parts.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"{run.path} cannot be written: {error.strerror}. Set run.dir to another directory."
-            ) from error
-        if self.config:
-            write_beside(run.config, lambda path: path.write_text(self.config))
-            for logger in trainer.loggers:
-                logger.log_hyperparams(yaml.safe_load(self.config))
-        for part in run.sorted_parts():
-            if part >= run.part(self.recorded + 1):
+        self.run.parts.mkdir(parents=True, exist_ok=True)
+        for part in self.run.sorted_parts():
+            if part >= self.run.part(self.recorded + 1):
                 part.unlink()
         self._pending_from = self.recorded + 1
         self._started = time.monotonic()
@@ -127,17 +170,20 @@ class Recorder(RoundCallback):
         self._log(trainer, agent, alive)
 
     def _log(self, trainer: L.Trainer, agent: Agent, alive: Tensor) -> None:
+        """The regret with its band, of every setting where replicas compare settings; radius and dimension."""
         if not trainer.loggers:
             return
-        band = interval(self.cumulative[alive].numpy())
-        metrics = {
-            "round": float(self.recorded),
-            "regret/mean": float(band.mean),
-            "regret/low": float(band.low),
-            "regret/high": float(band.high),
-            "radius": float(agent.radius[alive].mean()),
-            "effective_dimension": float(agent.effective_dimension[alive].mean()),
-        }
+        metrics = {"round": float(self.recorded)}
+        for label, members in report.groups([agent.settings.of(r) for r in range(agent.replicas)]).items():
+            kept = [r for r in members if alive[r]]
+            if not kept:
+                continue
+            where = f"{label}/" if agent.settings.compared else ""
+            band = interval(self.cumulative[kept].numpy())
+            for name in ("mean", "low", "high"):
+                metrics[f"regret/{where}{name}"] = float(getattr(band, name))
+            metrics[f"{where}radius"] = float(agent.radius[kept].mean())
+            metrics[f"{where}effective_dimension"] = float(agent.effective_dimension[kept].mean())
         for logger in trainer.loggers:
             logger.log_metrics({k: v for k, v in metrics.items() if not np.isnan(v)}, step=self.recorded)
 
@@ -170,21 +216,6 @@ class Recorder(RoundCallback):
         return self.seconds + time.monotonic() - self._started
 
     # ---- the end ------------------------------------------------------------------------------------------------
-
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """The state of a finished run. After an early stop Lightning would take such a checkpoint for the end."""
-        if trainer.checkpoint_callbacks and self.recorded == self._rounds(trainer):
-            trainer.save_checkpoint(self.run.checkpoint, weights_only=False)
-
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Leave nothing of a run that has no checkpoint to go on from."""
-        if self.run.path.is_dir() and not self.run.checkpoint.exists():
-            self.run.config.unlink(missing_ok=True)
-            for part in self.run.sorted_parts():
-                part.unlink()
-            for directory in (self.run.parts, self.run.path, self.run.path.parent):
-                if directory.is_dir() and not any(directory.iterdir()):
-                    directory.rmdir()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Put the result together; also when a resumed run has no round left to play."""

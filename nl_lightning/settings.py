@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nl_lightning.checks import check_whole, is_whole
 from nl_lightning.errors import InputError
 from nl_lightning.link import KAPPA_MINIMUM
 
@@ -48,8 +49,7 @@ def per_replica(
     lists, each with ``replicas`` seeds; replica ``c * replicas + s`` has combination c and seed s, so that settings are
     compared on the same problems.
     """
-    if not _is_int(replicas) or replicas < 1:
-        raise InputError(f"replicas must be a whole number of at least 1, got {replicas!r}.")
+    check_whole(1, replicas=replicas)
     spread = dict(values)
     if grid:
         spread, seeds = _from_grid(spread, replicas, seed, grid)
@@ -95,16 +95,12 @@ def _seeds(seed: int | list[int], replicas: int) -> list[int]:
     if isinstance(seed, (list, tuple)):
         seeds = list(seed)
     else:
-        seeds = [seed + r for r in range(replicas)] if _is_int(seed) else []
-    if not seeds or not all(_is_int(s) and s >= 0 for s in seeds):
+        seeds = [seed + r for r in range(replicas)] if is_whole(seed, 0) else []
+    if not seeds or not all(is_whole(s, 0) for s in seeds):
         raise InputError(f"seed must be a whole number of at least 0 or a list of them, got {seed!r}.")
     if len(seeds) != replicas:
         raise InputError(f"seed has {len(seeds)} entries for {replicas} replicas.")
-    return seeds
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return [int(s) for s in seeds]
 
 
 def _numbers(name: SettingName, value: object, replicas: int) -> list[float]:

@@ -20,7 +20,6 @@ DEFAULTS: dict[str, Any] = {
     "max_epochs": 1,
     "devices": 1,
     "logger": False,
-    "log_every_n_steps": 1,
     "enable_model_summary": False,
 }
 """The Trainer's defaults under ``python -m nl_lightning``."""
@@ -29,6 +28,9 @@ RULES: dict[str, Rule] = {
     "max_epochs": Rule((None, 1), "rounds bound the run: set data.rounds"),
     "min_epochs": Rule((None, 0, 1), "rounds bound the run: set data.rounds"),
     "min_steps": Rule((None,), "rounds bound the run: set data.rounds"),
+    "limit_train_batches": Rule(
+        (None, 1.0), "rounds bound the run: set data.rounds, or max_steps to stop after so many calls of TrainNN"
+    ),
     "devices": Rule((1, "1"), _ONE_DEVICE),
     "num_nodes": Rule((1,), _ONE_DEVICE),
     "strategy": Rule(("auto",), _ONE_DEVICE),

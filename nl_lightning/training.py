@@ -66,5 +66,11 @@ def train_nn(weights: Sequence[Tensor], x: Tensor, reward: Tensor, lam: Tensor, 
             weight.mul_(decay).addcmul_(descent, gradient)
 
 
+def loss(f: Tensor, reward: Tensor, weights: Sequence[Tensor], lam: Tensor) -> Tensor:
+    """L(theta) of each replica, (R,), with BCE(f, r) = softplus(f) - r f; f, reward: (R, n)."""
+    bce = (torch.nn.functional.softplus(f) - reward * f).sum(1)
+    return bce + lam * torch.stack([weight.square().flatten(1).sum(1) for weight in weights]).sum(0)
+
+
 # (gradient, z, 0) -> gradient * [z > 0] in one pass
 _masked = torch.ops.aten.threshold_backward

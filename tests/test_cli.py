@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,10 +16,13 @@ import yaml
 
 from nl_lightning import AGENTS
 from nl_lightning.cli import main
+from nl_lightning.data import BanditData
+from nl_lightning.run import RunDirectory
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 RUNS = sorted(path.name for path in CONFIGS.glob("*.yaml"))
 H1 = f"--config={CONFIGS / 'h1.yaml'}"
+CSV = f"--config={CONFIGS / 'loggers' / 'csv.yaml'}"
 SMALL = ["--data.rounds=40", "--model.update_every=20", "--model.steps=3", "--trainer.enable_progress_bar=false"]
 
 
@@ -109,14 +114,24 @@ def test_lists_and_grids_from_the_command_line(directory: Path) -> None:
         (["--data.rounds=0"], "rounds must be"),
         (["--model.lam=100", "--model.lr=0.01"], "TrainNN diverged in replica 0"),
         (["--trainer.max_epochs=3"], "rounds bound the run"),
+        (["--trainer.limit_train_batches=1"], "rounds bound the run"),
         (["--trainer.devices=2"], "one batch on one device"),
         (["--trainer.strategy=ddp"], "one batch on one device"),
         (["--trainer.precision=bf16-mixed"], "use 32-true or 64-true"),
         (["--trainer.gradient_clip_val=1"], "plain full-batch gradient steps"),
         (["--trainer.accumulate_grad_batches=2"], "plain full-batch gradient steps"),
         (["--trainer.overfit_batches=1"], "each comes once"),
-        (["--run.name=a/b"], "run.name must be letters"),
-        (["--run.checkpoint_every=0"], "checkpoint_every must be at least 1"),
+        (["--run.name=a/b"], "run.name must be the name of a directory, got 'a/b'"),
+        (["--run.id=.."], "run.id must be the name of a directory"),
+        (["--run.dir="], "run.dir must be the name of a directory"),
+        (["--run.checkpoint_every=0"], "run.checkpoint_every must be a whole number of at least 1"),
+        (["--data.environment.seed=-1"], "seed must be a whole number of at least 0, got -1"),
+        (["--data.environment.noise_seed=[0,-5]"], "noise_seed must be a whole number of at least 0, got -5"),
+        (["--model.nu=abc"], "abc"),
+        (["--model.S=1e200"], "The radius overflows"),
+        (["--model.init_args.dim=5"], "model.dim is 5, but the environment's arms have 20 features"),
+        ([CSV, "--model.lam=100", "--model.lr=0.01"], "TrainNN diverged in replica 0"),
+        ([CSV, "--data.environment.seed=[1,2,3]"], "seed has 3 entries for 10 replicas"),
         (["--run.dir=file"], "cannot be written: Not a directory"),
         (["--run.dir=/proc/nosuch"], "cannot be written"),
         (["--ckpt_path=some.ckpt"], "--resume DIRECTORY"),
@@ -128,31 +143,30 @@ def test_bad_input_is_a_clear_error_and_leaves_no_run(
 ) -> None:
     Path("file").touch()
     assert text in fails(["fit", H1, *SMALL, *arguments], capsys)
-    assert [path.name for path in directory.iterdir() if path.name != "runs"] == ["file"]
-    assert not Path("runs").exists() or not any(Path("runs").rglob("*.*"))
+    assert {path.name for path in directory.iterdir()} <= {"file", "runs"}
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         ["--trainer.max_steps=1"],
-        ["--trainer.limit_train_batches=1"],
         ["--trainer.precision=64-true"],
         ["--trainer.enable_checkpointing=false"],
         ["--trainer.deterministic=true"],
         ["--trainer.profiler=simple"],
         ["--trainer.detect_anomaly=true"],
         ["--trainer.max_time=00:01:00:00"],
+        ["--trainer.barebones=true", "--trainer.enable_progress_bar=null"],
     ],
 )
 def test_trainer_flags_that_users_know(arguments: list[str], directory: Path) -> None:
     main(["fit", H1, *SMALL, *arguments, "--run.id=x"])
     summary = json.loads(Path("runs/h1/x/summary.json").read_text())
-    stopped = arguments[0].startswith(("--trainer.max_steps", "--trainer.limit"))
+    stopped = arguments[0].startswith("--trainer.max_steps")
     assert (summary["rounds"], summary["finished"]) == ((20, False) if stopped else (40, True))
-    assert Path("runs/h1/x/checkpoints/last.ckpt").exists() == (
-        not stopped and "--trainer.enable_checkpointing=false" not in arguments
-    )
+    kept = arguments[0] not in ("--trainer.enable_checkpointing=false", "--trainer.barebones=true")
+    assert Path("runs/h1/x/checkpoints/last.ckpt").exists() == kept
 
 
 def test_fast_dev_run_writes_nothing(directory: Path) -> None:
@@ -161,7 +175,7 @@ def test_fast_dev_run_writes_nothing(directory: Path) -> None:
 
 
 def test_csv_logger(directory: Path) -> None:
-    main(["fit", H1, f"--config={CONFIGS / 'loggers' / 'csv.yaml'}", *SMALL, "--run.id=x"])
+    main(["fit", H1, CSV, *SMALL, "--run.id=x"])
     import pandas as pd
 
     metrics = pd.read_csv("runs/h1/x/csv/version_0/metrics.csv")
@@ -218,12 +232,63 @@ def test_a_directory_with_another_run_is_not_touched(directory: Path, capsys: py
 
 
 def test_a_run_stopped_early_goes_on(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    every = "--run.checkpoint_every=1"
-    main(["fit", H1, *SMALL, every, "--run.id=whole"])
-    main(["fit", H1, *SMALL, every, "--run.id=cut", "--trainer.max_steps=1"])
-    assert "go on with: fit --resume runs/h1/cut" in capsys.readouterr().out
-    main(["fit", "--resume", "runs/h1/cut", "--trainer.max_steps=-1"])
+    """By the very command that is printed, from the last call of TrainNN."""
+    main(["fit", H1, *SMALL, "--run.id=whole"])
+    main(["fit", H1, *SMALL, "--run.id=cut", "--run.name=my runs", "--trainer.max_steps=1"])
+    (command,) = re.findall(r"go on with: python -m nl_lightning (.*)", capsys.readouterr().out)
+    main(shlex.split(command))
+    assert pq.read_table("runs/h1/whole/rounds.parquet").equals(pq.read_table("runs/my runs/cut/rounds.parquet"))
+    assert json.loads(Path("runs/my runs/cut/summary.json").read_text())["finished"]
+
+
+def test_an_interrupted_run_says_how_to_go_on(
+    directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: BanditData, count: int) -> None:
+        if self.played == 20:
+            raise RuntimeError("interrupted")
+        play(self, count)
+
+    play = BanditData.play
+    with monkeypatch.context() as patch:
+        patch.setattr(BanditData, "play", interrupted)
+        with pytest.raises(RuntimeError, match="interrupted"):
+            main(["fit", H1, *SMALL, "--run.id=x", "--run.checkpoint_every=1"])
+        assert "go on with: python -m nl_lightning fit --resume runs/h1/x" in capsys.readouterr().out
+        with pytest.raises(RuntimeError, match="interrupted"):
+            main(["fit", "--resume=runs/h1/x"])
+    main(["fit", "--resume=runs/h1/x"])
+    assert pq.read_table("runs/h1/x/rounds.parquet").num_rows == 400
+
+
+@pytest.mark.parametrize("leftover", ["config.yaml", ".lock"])
+def test_a_kill_before_the_first_checkpoint(leftover: str, directory: Path) -> None:
+    """What the first milliseconds of a run leave behind is no obstacle."""
+    main(["fit", H1, *SMALL, "--run.id=whole"])
+    Path("runs/h1/cut").mkdir()
+    if leftover == "config.yaml":
+        Path("runs/h1/cut/config.yaml").write_text(Path("runs/h1/whole/config.yaml").read_text())
+        for made in ("wandb/offline-run-1", "csv", "rounds"):
+            Path("runs/h1/cut", made).mkdir(parents=True)
+    else:
+        Path("runs/h1/cut/.lock").touch()
+    main(["fit", H1, *SMALL, "--run.id=cut"])
     assert pq.read_table("runs/h1/whole/rounds.parquet").equals(pq.read_table("runs/h1/cut/rounds.parquet"))
+
+
+def test_one_process_a_run(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunDirectory(Path("runs/h1/x")).claimed("model: other"):
+        before = sorted(Path("runs/h1/x").iterdir())
+        Path("runs/h1/x/config.yaml").unlink()
+        assert "in use by another process" in fails(["fit", H1, *SMALL, "--run.id=x"], capsys)
+        assert sorted(Path("runs/h1/x").iterdir()) == [path for path in before if path.name != "config.yaml"]
+
+
+def test_loggers_of_a_repetition_are_its_own(directory: Path) -> None:
+    main(["fit", H1, CSV, *SMALL, "--run.id=one"])
+    main(["fit", "--config=runs/h1/one/config.yaml", "--run.id=two"])
+    assert [path.name for path in Path("runs/h1/one/csv").iterdir()] == ["version_0"]
+    assert [path.name for path in Path("runs/h1/two/csv").iterdir()] == ["version_0"]
 
 
 def test_a_kill_between_the_last_checkpoint_and_the_summary(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,8 +309,21 @@ def test_a_kill_between_the_last_checkpoint_and_the_summary(directory: Path, mon
 
 def test_test_command(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["fit", H1, *SMALL, "--run.id=x"])
-    main(["test", "--config=runs/h1/x/config.yaml", "--ckpt_path=runs/h1/x/checkpoints/last.ckpt"])
+    run = ["test", "--config=runs/h1/x/config.yaml"]
+    checkpoint = "--ckpt_path=runs/h1/x/checkpoints/last.ckpt"
+    main([*run, checkpoint])
     assert "test/regret" in capsys.readouterr().out
+    assert "its agent is NeuralLog-UCB-2" in fails([*run, checkpoint, "--model=NeuralLogUCB1"], capsys)
+    assert "its nu is" in fails([*run, checkpoint, "--model.nu=3"], capsys)
+    assert "give its checkpoint with --ckpt_path" in fails(run, capsys)
+    assert "There is no checkpoint" in fails([*run, "--ckpt_path=nosuch.ckpt"], capsys)
+    Path("cut.ckpt").write_bytes(Path("runs/h1/x/checkpoints/last.ckpt").read_bytes()[:5000])
+    assert "is not a checkpoint, or is damaged" in fails([*run, "--ckpt_path=cut.ckpt"], capsys)
+
+
+def test_a_run_goes_on_with_its_precision(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["fit", H1, *SMALL, "--run.id=x", "--trainer.max_steps=1"])
+    assert "differ in trainer.precision" in fails(["fit", "--resume=runs/h1/x", "--trainer.precision=64-true"], capsys)
 
 
 def test_kill_minus_nine_and_go_on(directory: Path) -> None:

@@ -1,13 +1,15 @@
 """The synthetic problems against their formulas."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 import torch
 from scipy import stats
 
-from nl_lightning.environments import Synthetic
+from nl_lightning.environments import Deal, Environment, Synthetic
 from nl_lightning.environments.synthetic import FUNCTIONS, different
+from nl_lightning.errors import InputError
 from nl_lightning.link import mu, slope
 from nl_lightning.randomness import Stream, generator
 
@@ -100,3 +102,30 @@ def test_slope_keeps_its_digits() -> None:
     f = torch.tensor([0.0, 40.0, -40.0, 300.0], dtype=torch.float64)
     expected = [0.25, math.exp(-40), math.exp(-40), math.exp(-300)]
     assert slope(f).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"reward": torch.full((1, 256, 4), 0.5)}, "rewards must be 0 or 1"),
+        ({"reward": torch.full((1, 256, 4), math.nan)}, "rewards must be 0 or 1"),
+        ({"reward": torch.zeros(1, 256)}, "deals rewards"),
+        ({"arms": torch.zeros(1, 256, 4, 2)}, "deals arms"),
+        ({"arms": torch.full((1, 256, 4, 3), math.inf)}, "arms must be finite"),
+        ({"regret": torch.full((1, 256, 4), math.nan)}, "regrets must be finite"),
+    ],
+)
+def test_what_an_environment_deals_is_checked(change: dict[str, torch.Tensor], text: str) -> None:
+    class Odd(Environment):
+        dim = 3
+
+        def _prepare(self, seeds: Sequence[int]) -> None:
+            pass
+
+        def _deal_chunk(self, chunk: int) -> Deal:
+            return Deal(torch.zeros(1, 256, 4, 3), torch.zeros(1, 256, 4), torch.zeros(1, 256, 4))._replace(**change)
+
+    environment = Odd()
+    environment.prepare([0], torch.empty(0))
+    with pytest.raises(InputError, match=text):
+        environment.deal(0, 5)

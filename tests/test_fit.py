@@ -7,7 +7,6 @@ import lightning as L
 import pyarrow.parquet as pq
 import pytest
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
 
 from nl_lightning import AGENTS, NeuralLogTS2, NeuralLogUCB2
 from nl_lightning.agent import Agent, LinearAgent
@@ -16,7 +15,7 @@ from nl_lightning.data import BanditData, Round
 from nl_lightning.environments import Synthetic
 from nl_lightning.errors import InputError
 from nl_lightning.files import BesideCheckpointIO
-from nl_lightning.run import Recorder
+from nl_lightning.run import Checkpoints, Recorder
 from tests.conftest import Fit
 
 
@@ -87,16 +86,13 @@ def test_callbacks_see_every_round_after_its_update(fit: Fit) -> None:
 
 
 def trainer_of(directory: Path, every: int = 1, **flags: Any) -> L.Trainer:
-    checkpoints = ModelCheckpoint(
-        directory / "checkpoints", "last", every_n_train_steps=every, save_top_k=1, enable_version_counter=False
-    )
     return L.Trainer(
         max_epochs=1,
         accelerator="cpu",
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[Recorder(directory), checkpoints],
+        callbacks=[Recorder(directory), Checkpoints(directory / "checkpoints" / "last.ckpt", every)],
         plugins=[BesideCheckpointIO()],
         **flags,
     )
@@ -152,12 +148,19 @@ def test_a_run_cut_between_checkpoints_loses_and_doubles_no_round(t: int, tmp_pa
     assert_same_result(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_a_failure_before_the_first_checkpoint_leaves_no_run(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path / "name" / "id", every=3)
-    trainer.callbacks.insert(0, Die(30))  # type: ignore[attr-defined]
-    with pytest.raises(SystemExit):
-        trainer.fit(make("NeuralLog-TS-1"), data())
-    assert list(tmp_path.iterdir()) == []
+def test_a_data_module_serves_agent_after_agent(fit: Fit) -> None:
+    module = BanditData(Synthetic("h1", dim=4, arms=4, pool=30), rounds=40)
+    for name in ("NeuralLog-UCB-2", "NeuralLog-TS-2"):
+        agent = make(name)
+        L.Trainer(max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False).fit(agent, module)
+        assert agent.rounds.tolist() == [40, 40]
+
+
+def test_many_rounds_between_two_calls_are_played_in_blocks(fit: Fit) -> None:
+    agent, rounds = fit(make("NeuralLog-TS-1", update_every=600, steps=2), rounds=700)
+    assert [len(block.t) for block in rounds.blocks] == [256, 256, 88, 100]
+    assert rounds.t.tolist() == list(range(1, 701))
+    assert agent.rounds.tolist() == [700, 700]
 
 
 def test_diverged_replicas_end_in_the_record(tmp_path: Path) -> None:
@@ -207,7 +210,7 @@ def test_a_checkpoint_of_another_agent_is_refused(tmp_path: Path) -> None:
         trainer_of(tmp_path / "b").fit(
             make("NeuralLog-UCB-1"), data(40), ckpt_path=tmp_path / "a" / "checkpoints" / "last.ckpt"
         )
-    assert not (tmp_path / "b").exists()
+    assert not (tmp_path / "b" / "rounds.parquet").exists()
 
 
 def test_dim_of_agent_and_environment_must_agree(fit: Fit) -> None:

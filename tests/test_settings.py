@@ -1,5 +1,7 @@
 """Numbers, lists and grids become one number a replica; what cannot is refused with a reason."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,12 @@ from nl_lightning.settings import per_replica
 from nl_lightning.statistics import interval
 
 BASE = {"nu": 0.1, "lam": 1.0, "kappa": 10.0, "S": 1.0}
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    agent = NeuralLogUCB2(np.int64(4), width=np.int32(6), replicas=np.int64(2), nu=np.float64(0.5), seed=np.int64(3))
+    assert agent.settings.seeds == [3, 4]
+    assert agent.settings.nu == [0.5, 0.5]
 
 
 def test_one_number_for_all_replicas() -> None:
@@ -102,6 +110,8 @@ def test_bad_environments_are_refused(settings: dict[str, object], text: str) ->
         (torch.zeros(2, 0, 4), "K is 0"),
         (torch.tensor([[1.0, 2.0, float("nan"), 0.0]]), r"must be finite, got nan at index \(0, 2\)"),
         (torch.tensor([[1.0, 2.0, 3.0, -float("inf")]]), r"must be finite, got -inf at index \(0, 3\)"),
+        (torch.full((3, 4), 1e39, dtype=torch.float64), "must be finite, got inf"),
+        (torch.full((3, 4), 3e38), "scores must be finite"),
     ],
 )
 def test_bad_arms_are_refused(arms: torch.Tensor, text: str) -> None:
@@ -150,8 +160,12 @@ def test_the_reward_of_a_masked_replica_may_be_unknown() -> None:
 )
 def test_a_state_of_another_agent_is_refused(other: dict[str, object], text: str) -> None:
     state = NeuralLogUCB2(4, width=6).state_dict()
+    agent = NeuralLogUCB2(4, **{"width": 6, **other})  # type: ignore[arg-type]
+    before = copy.deepcopy(agent.state_dict())
     with pytest.raises(InputError, match=f"another agent: {text}"):
-        NeuralLogUCB2(4, **{"width": 6, **other}).load_state_dict(state)  # type: ignore[arg-type]
+        agent.load_state_dict(state)
+    for key, value in agent.state_dict().items():
+        assert torch.equal(value, before[key]) if isinstance(value, torch.Tensor) else value == before[key]
 
 
 def test_a_state_of_another_algorithm_is_refused() -> None:

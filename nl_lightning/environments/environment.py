@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from nl_lightning.checks import check_finite
+from nl_lightning.errors import InputError
 from nl_lightning.randomness import CHUNK
 
 
@@ -58,11 +59,24 @@ class Environment(ABC):
     def _chunk(self, chunk: int) -> Deal:
         if chunk not in self._chunks:
             deal = self._deal_chunk(chunk)
-            check_finite("the environment's arms", deal.arms)
+            self._check(deal)
             # A block of rounds may reach into the next chunk, never back behind the one before.
             self._chunks = {k: v for k, v in self._chunks.items() if k == chunk - 1}
             self._chunks[chunk] = Deal(deal.arms.to(self._like), deal.reward.to(self._like), deal.regret)
         return self._chunks[chunk]
+
+    def _check(self, deal: Deal) -> None:
+        """What an environment deals is looked at once a chunk, not once a round."""
+        shape = deal.arms.shape[:3]
+        if deal.arms.dim() != 4 or deal.arms.shape[3] != self.dim or shape[2] == 0:
+            raise InputError(f"An environment deals arms (R, C, K >= 1, {self.dim}), got {tuple(deal.arms.shape)}.")
+        for name, values in (("rewards", deal.reward), ("regrets", deal.regret)):
+            if values.shape != shape:
+                raise InputError(f"An environment deals {name} {tuple(shape)}, got {tuple(values.shape)}.")
+        if not ((deal.reward == 0) | (deal.reward == 1)).all():
+            raise InputError("An environment's rewards must be 0 or 1 (a click).")
+        check_finite("an environment's arms", deal.arms.to(self._like))
+        check_finite("an environment's regrets", deal.regret)
 
     @abstractmethod
     def _prepare(self, seeds: Sequence[int]) -> None:

@@ -6,6 +6,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
+from nl_lightning.checks import check_whole
 from nl_lightning.environments.environment import Deal, Environment
 from nl_lightning.errors import InputError
 from nl_lightning.link import mu
@@ -53,9 +54,11 @@ class Synthetic(Environment):
         super().__init__()
         if function not in FUNCTIONS:
             raise InputError(f"function must be one of {', '.join(FUNCTIONS)}; got {function!r}.")
-        for name, value in (("dim", dim), ("arms", arms), ("pool", pool)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
+        check_whole(1, dim=dim, arms=arms, pool=pool)
+        for name, given in (("seed", seed), ("noise_seed", noise_seed)):
+            for number in given if isinstance(given, list) else [given]:
+                if number is not None:
+                    check_whole(0, **{name: number})
         if arms > pool:
             raise InputError(
                 f"A round shows {arms} different vectors, but the pool has only {pool}; take pool >= arms."
