@@ -24,7 +24,7 @@ types: $(READY)
 
 # torch comes first and alone, so that pip takes the pinned build and not the newest one that another package asks for.
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed; set PYTHON=')"
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'the pins need Python 3.11 or newer: make PYTHON=...')"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch -c constraints.txt
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' -c constraints.txt

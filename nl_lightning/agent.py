@@ -45,8 +45,8 @@ class View(NamedTuple):
     factors: Factors
     """of the gradients, prepared by the design, each (R, K, features)"""
     observation: Tensor
-    """(R, K, 1 + ...), what an observation of an arm adds: its weight and its factors side by side, so that those of
-    the chosen arm are picked at once"""
+    """(R, K, ...), what an observation of an arm adds to the design matrix and to the effective dimension: weighed
+    factors side by side, so that those of the chosen arm are picked at once"""
     uniform: Tensor
     """(R, K), in (0, 1], which break ties"""
     normal: Tensor | None
@@ -125,6 +125,7 @@ class Agent(L.LightningModule, ABC):
     """(R,), by which an arm's norm is multiplied"""
     effective_dimension: Tensor
     """(R,), the log-determinant that the radius grows with"""
+    _information_weight: Tensor
     diverged_at: Tensor
     """(R,), the round in which TrainNN diverged, 0 where it did not"""
 
@@ -182,11 +183,15 @@ class Agent(L.LightningModule, ABC):
         """Make the network with layers of these sizes, and what is kept for each of its parameters."""
         self.network = MLP(sizes, self.settings.seeds, self.init)
         self.initial_weights = nn.ParameterList(nn.Parameter(w.detach().clone(), False) for w in self.network.weights)
-        # the columns of an observation: its weight, then its factors
-        self._columns = [1, *(size for shape in self.network.shapes[:-1] for size in shape), self.network.shapes[-1][1]]
+        # the columns of an observation: the factors for the design matrix, then those for the effective dimension
+        factors = [*(size for shape in self.network.shapes[:-1] for size in shape), self.network.shapes[-1][1]]
+        self._columns = factors * 2
         make_design = DESIGNS[self.design_kind]
         self.design = make_design(self.network.shapes, self.lam if self.variance_weighted else self.kappa * self.lam)
-        self.information = make_design(self.network.shapes, self.information_ridge())
+        self.information = make_design(self.network.shapes, torch.ones_like(self.lam))
+        self.register_buffer("_information_weight", self.information_weight(), persistent=False)
+        # Plain references: to ask nn.Module for a submodule takes as long as a small operation on tensors.
+        self._designs = (self.design, self.information)
         self.buffer = ReplayBuffer(self.replicas, self.dim)
         self._derive()
         nothing = torch.zeros_like(self.lam)
@@ -206,9 +211,9 @@ class Agent(L.LightningModule, ABC):
     def radius_terms(self) -> Radius:
         """The radius as a function of the effective dimension."""
 
-    def information_ridge(self) -> Tensor:
-        """(R,): c in the effective dimension logdet(sum g g^T / c + I): 1/R, but for NCBF-UCB"""
-        return torch.full_like(self.lam, 1 / SLOPE_BOUND)
+    def information_weight(self) -> Tensor:
+        """(R,): w in the effective dimension logdet(w sum g g^T + I): R, but for NCBF-UCB"""
+        return torch.full_like(self.lam, SLOPE_BOUND)
 
     # ---- a round ------------------------------------------------------------------------------------------------
 
@@ -267,7 +272,9 @@ class Agent(L.LightningModule, ABC):
         mean = mu(f) if self.mean_is_probability else f
         weight = slope(f) if self.variance_weighted else torch.ones_like(f)
         prepared = self.design.prepare(factors)
-        return mean.to(precise), prepared, torch.cat([weight.to(precise).unsqueeze(-1), *prepared], dim=-1)
+        weighed = self.design.weigh(prepared, weight.to(precise))
+        informative = self.information.weigh(prepared, self._information_weight.unsqueeze(1))
+        return mean.to(precise), prepared, torch.cat([*weighed, *informative], dim=-1)
 
     def choose(self, view: View) -> Choice:
         """Score the arms of a view and take the best one; of equal ones any, with equal chances.
@@ -275,7 +282,7 @@ class Agent(L.LightningModule, ABC):
         UCB: score = mean + bonus.  Thompson sampling: score ~ N(mean, bonus^2).  bonus = radius * norm
         Scores are equal up to rounding: a matrix product gives the same arm another last digit in another row.
         """
-        bonus = self.design.norm(view.factors).mul_(self.radius.unsqueeze(1))
+        bonus = self._designs[0].norm(view.factors).mul_(self.radius.unsqueeze(1))
         score = view.mean + bonus if view.normal is None else torch.addcmul(view.mean, bonus, view.normal)
         best = score.amax(1, keepdim=True)
         arm = view.uniform.masked_fill(score < best.sub(best.abs(), alpha=self._tie_tolerance), 0).argmax(1)
@@ -284,13 +291,15 @@ class Agent(L.LightningModule, ABC):
     def update_confidence(self, choice: Choice, accepted: Tensor | None = None) -> None:
         """Design matrix, effective dimension and radius after a choice, with the values of its time."""
         observation = choice.view.observation
+        if accepted is not None:
+            # A gradient of zeros adds nothing.
+            observation = observation * accepted[:, None, None]
         index = choice.arm.view(-1, 1, 1).expand(-1, 1, observation.shape[-1])
-        weight, *picked = observation.gather(1, index).split(self._columns, dim=-1)
-        factors = tuple(picked)
-        mask = None if accepted is None else accepted[:, None, None].to(weight.dtype)
-        self.design.add(factors, weight if mask is None else weight * mask)
-        information = self.information
-        information.add(factors, mask)
+        picked = observation.gather(1, index).split(self._columns, dim=-1)
+        design, information = self._designs
+        half = len(picked) // 2
+        design.add(picked[:half])
+        information.add(picked[half:])
         # nn.Module's own assignment would cost more than the formulas. New tensors: who kept the old ones keeps them.
         dimension = self._buffers["effective_dimension"] = information.logdet()
         self._buffers["radius"] = self._radius_terms.at(dimension)

@@ -86,6 +86,10 @@ class BanditData(L.LightningDataModule):
         self.played = 0
         self.environment.prepare(agent.settings.seeds, agent.network.weights[0])
 
+    def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
+        """Batches are made on the agent's device."""
+        return batch
+
     def train_dataloader(self) -> "RoundLoader":
         return RoundLoader(self)
 

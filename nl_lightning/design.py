@@ -1,7 +1,7 @@
 """Design matrices M = ridge I + sum_i w_i g_i g_i^T of R replicas, over the factors of the gradients g.
 
-Three verbs: ``norm``, ``add``, ``logdet``. ``prepare`` turns a network's factors into what they take, once for as many
-samples as one likes. A design computes in the precision of its ridge.
+Three verbs: ``norm``, ``add``, ``logdet``. ``prepare`` turns a network's factors into what ``norm`` takes and ``weigh``
+into what ``add`` takes, once for as many samples as one likes. A design computes in the precision of its ridge.
 """
 
 from collections.abc import Sequence
@@ -23,14 +23,12 @@ class DiagonalDesign(nn.Module):
     """
 
     diagonal: Tensor
-    ridge: Tensor
 
     def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor) -> None:
         super().__init__()
         self.shapes = list(shapes)
         parameters = sum(n_out * n_in for n_out, n_in in shapes)
-        self.register_buffer("ridge", ridge[:, None].clone(), persistent=False)
-        self.register_buffer("diagonal", self.ridge.repeat(1, parameters))
+        self.register_buffer("diagonal", ridge[:, None].repeat(1, parameters))
         self._view_layers()
 
     def prepare(self, factors: Factors) -> Factors:
@@ -40,27 +38,30 @@ class DiagonalDesign(nn.Module):
     def norm(self, squares: Factors) -> Tensor:
         """sqrt(sum_j g_j^2 / D_j), (R, N); the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2."""
         *layers, last = self._layers
-        total = torch.bmm(squares[-1], last.reciprocal().mT).squeeze(-1)
+        total = (squares[-1] / last).sum(-1)
         for delta, z, layer in zip(squares[::2], squares[1::2], layers, strict=False):
             total += torch.bmm(z, layer.reciprocal().mT).mul_(delta).sum(-1)
         return total.sqrt_()
 
-    def add(self, squares: Factors, weight: Tensor | None = None) -> None:
-        """D_j += w g_j^2 for one sample a replica (N = 1) with weight (R, 1, 1), or 1."""
+    @staticmethod
+    def weigh(squares: Factors, weight: Tensor) -> Factors:
+        """w g^2 for samples with weights (R, N)."""
+        return _scale(squares, weight)
+
+    def add(self, weighed: Factors) -> None:
+        """D_j += w g_j^2 for one weighed sample a replica (N = 1)."""
         *layers, last = self._layers
-        if weight is None:
-            last += squares[-1]
-        else:
-            last.addcmul_(squares[-1], weight)
-        for delta, z, layer in zip(squares[::2], squares[1::2], layers, strict=False):
-            layer.addcmul_(delta.mT if weight is None else delta.mT * weight, z)
+        last += weighed[-1]
+        for delta, z, layer in zip(weighed[::2], weighed[1::2], layers, strict=False):
+            layer.addcmul_(delta.mT, z)
 
     def logdet(self) -> Tensor:
-        """log det(M / ridge) = sum_j log(D_j / ridge), (R,)"""
-        return (self.diagonal / self.ridge).log_().sum(-1)
+        """log det M = sum_j log D_j, (R,)"""
+        return self._flat.log().sum(-1)
 
     def _view_layers(self) -> None:
-        """The diagonal as one (R, out, in) view a layer."""
+        """The diagonal as one (R, out, in) view a layer, and itself: to ask nn.Module for a buffer takes its time."""
+        self._flat = self.diagonal
         parts = self.diagonal.split([n_out * n_in for n_out, n_in in self.shapes], dim=1)
         self._layers = [part.unflatten(1, shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
@@ -81,8 +82,8 @@ class DiagonalDesign(nn.Module):
 class FullDesign(nn.Module):
     """The whole of M, kept as its inverse and its log-determinant.
 
-    With u = M^{-1} g and c = 1 + w g^T u (Sherman-Morrison, and the determinant lemma):
-    (M + w g g^T)^{-1} = M^{-1} - (w / c) u u^T,    log det(M + w g g^T) = log det M + log c.
+    With u = M^{-1} g and c = 1 + g^T u (Sherman-Morrison, and the determinant lemma):
+    (M + g g^T)^{-1} = M^{-1} - u u^T / c,    log det(M + g g^T) = log det M + log c.
     """
 
     inverse: Tensor
@@ -93,7 +94,7 @@ class FullDesign(nn.Module):
         parameters = sum(n_out * n_in for n_out, n_in in shapes)
         identity = torch.eye(parameters, dtype=ridge.dtype, device=ridge.device)
         self.register_buffer("inverse", identity / ridge[:, None, None])
-        self.register_buffer("log_determinant", torch.zeros_like(ridge))
+        self.register_buffer("log_determinant", parameters * ridge.log())
 
     def prepare(self, factors: Factors) -> Factors:
         """The factors as they are: whole gradients are made for the arms of one round only."""
@@ -104,19 +105,29 @@ class FullDesign(nn.Module):
         gradient = _gradient(factors)
         return (torch.bmm(gradient, self.inverse) * gradient).sum(-1).sqrt()
 
-    def add(self, factors: Factors, weight: Tensor | None = None) -> None:
-        """M += w g g^T for one sample a replica (N = 1) with weight (R, 1, 1), or 1."""
-        gradient = _gradient(factors)
+    @staticmethod
+    def weigh(factors: Factors, weight: Tensor) -> Factors:
+        """sqrt(w) g for samples with weights (R, N)."""
+        return _scale(factors, weight.sqrt())
+
+    def add(self, weighed: Factors) -> None:
+        """M += w g g^T for one weighed sample a replica (N = 1)."""
+        gradient = _gradient(weighed)
         solved = torch.bmm(gradient, self.inverse)
-        product = torch.bmm(gradient, solved.mT)
-        growth = 1 + (product if weight is None else product * weight)
-        shrink = (1 if weight is None else weight) / growth
-        self.inverse.baddbmm_(solved.mT * shrink, solved, alpha=-1)
+        growth = 1 + torch.bmm(gradient, solved.mT)
+        self.inverse.baddbmm_(solved.mT / growth, solved, alpha=-1)
         self.log_determinant.add_(growth.log().flatten())
 
     def logdet(self) -> Tensor:
-        """log det(M / ridge), (R,)"""
+        """log det M, (R,)"""
         return self.log_determinant.clone()
+
+
+def _scale(factors: Factors, scale: Tensor) -> Factors:
+    """The factors of a multiple of the gradient, (R, N): each delta_l is multiplied, and z_{L-1} for delta_L."""
+    column = scale.unsqueeze(-1)
+    last = len(factors) - 1
+    return tuple(factor * column if i % 2 == 0 or i == last else factor for i, factor in enumerate(factors))
 
 
 def _gradient(factors: Factors) -> Tensor:

@@ -29,7 +29,7 @@ RULES: dict[str, Rule] = {
     "min_epochs": Rule((None, 0, 1), "rounds bound the run: set data.rounds"),
     "min_steps": Rule((None,), "rounds bound the run: set data.rounds"),
     "limit_train_batches": Rule(
-        (None, 1.0), "rounds bound the run: set data.rounds, or max_steps to stop after so many calls of TrainNN"
+        (None,), "rounds bound the run: set data.rounds, or max_steps to stop after so many calls of TrainNN"
     ),
     "devices": Rule((1, "1"), _ONE_DEVICE),
     "num_nodes": Rule((1,), _ONE_DEVICE),

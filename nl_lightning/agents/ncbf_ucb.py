@@ -17,8 +17,8 @@ class NCBFUCB(NeuralAgent):
     name = "NCBF-UCB"
     variance_weighted = False
 
-    def information_ridge(self) -> Tensor:
-        return self.kappa
+    def information_weight(self) -> Tensor:
+        return 1 / self.kappa
 
     def radius_terms(self) -> radii.Radius:
         return radii.ncbf_ucb(self.nu, self.lam, self.kappa, self.S)
