@@ -138,7 +138,7 @@ class BanditCLI(LightningCLI):
         stored = config.clone()
         stored.resume = None
         stored.trainer.max_steps, stored.trainer.max_time = -1, None
-        return str(parser.dump(stored, skip_none=False))
+        return str(parser.dump(stored, skip_unset=False))
 
     def after_instantiate_classes(self) -> None:
         given = self.config[self.subcommand].model.init_args.get("dim")
