@@ -180,8 +180,9 @@ class BanditCLI(LightningCLI):
             kwargs["ckpt_path"] = self.run.checkpoint if resumed else None
             try:
                 self.trainer.fit(model, datamodule=datamodule, **kwargs)
-            except BaseException:
-                if self.run.checkpoint.exists():
+            except BaseException as error:
+                # A run that diverged would diverge again.
+                if self.run.checkpoint.exists() and not isinstance(error, TrainNNDiverged):
                     self._say_how_to_go_on()
                 raise
 
