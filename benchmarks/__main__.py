@@ -114,7 +114,8 @@ def whole_fit() -> list[Row]:
         return NeuralLogUCB2(20, width=20, nu=0.01, lr=0.005, steps=steps, update_every=every)
 
     def fit() -> float:
-        return seconds(lambda: _trainer().fit(agent(), BanditData(Synthetic("h1"), rounds)), 1)
+        trainer, fitted, data = _trainer(), agent(), BanditData(Synthetic("h1"), rounds)
+        return seconds(lambda: trainer.fit(fitted, data), 1)
 
     def training_alone() -> float:
         trained = agent()

@@ -295,7 +295,7 @@ class Agent(L.LightningModule, ABC):
             # A gradient of zeros adds nothing.
             observation = observation * accepted[:, None, None]
         index = choice.arm.view(-1, 1, 1).expand(-1, 1, observation.shape[-1])
-        picked = observation.gather(1, index).split(self._columns, dim=-1)
+        picked = torch.split_with_sizes(observation.gather(1, index), self._columns, dim=-1)
         design, information = self._designs
         half = len(picked) // 2
         design.add(picked[:half])

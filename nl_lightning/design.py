@@ -40,7 +40,7 @@ class DiagonalDesign(nn.Module):
         *layers, last = self._layers
         total = (squares[-1] / last).sum(-1)
         for delta, z, layer in zip(squares[::2], squares[1::2], layers, strict=False):
-            total += torch.bmm(z, layer.reciprocal().mT).mul_(delta).sum(-1)
+            total += torch.bmm(z, layer.reciprocal()).mul_(delta).sum(-1)
         return total.sqrt_()
 
     @staticmethod
@@ -53,17 +53,22 @@ class DiagonalDesign(nn.Module):
         *layers, last = self._layers
         last += weighed[-1]
         for delta, z, layer in zip(weighed[::2], weighed[1::2], layers, strict=False):
-            layer.addcmul_(delta.mT, z)
+            layer.addcmul_(z.mT, delta)
 
     def logdet(self) -> Tensor:
         """log det M = sum_j log D_j, (R,)"""
         return self._flat.log().sum(-1)
 
     def _view_layers(self) -> None:
-        """The diagonal as one (R, out, in) view a layer, and itself: to ask nn.Module for a buffer takes its time."""
+        """The diagonal as one view a layer, (R, in, out) but (R, 1, in) for the last, as the products want them.
+
+        And the diagonal itself: to ask nn.Module for a buffer takes its time.
+        """
         self._flat = self.diagonal
+        transposed = [(n_in, n_out) for n_out, n_in in self.shapes]
         parts = self.diagonal.split([n_out * n_in for n_out, n_in in self.shapes], dim=1)
-        self._layers = [part.unflatten(1, shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        *hidden, last = [part.unflatten(1, shape) for part, shape in zip(parts, transposed, strict=True)]
+        self._layers = [*hidden, last.mT]
 
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "DiagonalDesign":
         super()._apply(fn, *args, **kwargs)
