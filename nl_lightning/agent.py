@@ -6,11 +6,10 @@ The state of an agent is its network, its design matrices, its radii, its buffer
 float64.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import lightning as L
 import torch
@@ -29,55 +28,8 @@ from nl_lightning.link import SLOPE_BOUND, mu, slope
 from nl_lightning.networks import MLP, Factors, Init
 from nl_lightning.radii import Radius
 from nl_lightning.randomness import ActionNoise
+from nl_lightning.rounds import Choice, TrainingBatch, View
 from nl_lightning.settings import SETTINGS, PerReplica, SettingName, per_replica
-
-DIVERGED_LOSS = 1000.0
-"""TrainNN has diverged when its loss is this many times that of f = 0."""
-
-
-class View(NamedTuple):
-    """What an agent has before it chooses an arm: all that depends on the network alone, and its random numbers."""
-
-    arms: Tensor
-    """(R, K, d)"""
-    mean: Tensor
-    """(R, K), the estimate that the bonus is added to"""
-    factors: Factors
-    """of the gradients, prepared by the design, each (R, K, features)"""
-    observation: Tensor
-    """(R, K, ...), what an observation of an arm adds to the design matrix and to the effective dimension: weighed
-    factors side by side, so that those of the chosen arm are picked at once"""
-    uniform: Tensor
-    """(R, K), in (0, 1], which break ties"""
-    normal: Tensor | None
-    """(R, K), standard normal, for Thompson sampling"""
-
-
-class Choice(NamedTuple):
-    """The decision of a round, one arm a replica."""
-
-    arm: Tensor
-    """(R,)"""
-    score: Tensor
-    """(R, K)"""
-    mean: Tensor
-    """(R, K)"""
-    bonus: Tensor
-    """(R, K), the exploration width; for Thompson sampling the standard deviation"""
-    view: View
-
-    def chosen(self, values: Tensor) -> Tensor:
-        """The entry of the chosen arm: (R, K) -> (R,)"""
-        return values.gather(1, self.arm.unsqueeze(1)).squeeze(1)
-
-
-class TrainingBatch(NamedTuple):
-    """The replay buffer as ``training_step`` gets it: x (R, n, d), reward (R, n)."""
-
-    x: Tensor
-    reward: Tensor
-    due: bool
-    """False for the rounds after the last call of TrainNN, fewer than ``update_every``"""
 
 
 class Agent(L.LightningModule, ABC):
@@ -326,10 +278,8 @@ class Agent(L.LightningModule, ABC):
         hopeless = self.lr * self.lam >= 1
         lr = torch.full_like(self.lam, self.lr).masked_fill_(hopeless | diverged, 0)
         training.train_nn(weights, x, reward, self.lam.to(x.dtype), lr.to(x.dtype), self.steps)
-        # A loss far above that of no network at all (f = 0) is on its way to infinity.
         loss = training.loss(self.network(x), reward, weights, self.lam.to(x.dtype))
-        fine = loss <= DIVERGED_LOSS * math.log(2) * (1 + x.shape[1])
-        failed = (hopeless | ~fine) & ~diverged
+        failed = (hopeless | training.has_diverged(loss, observations=x.shape[1])) & ~diverged
         if failed.any():
             for weight, old in zip(weights, before, strict=True):
                 weight.copy_(torch.where(failed[:, None, None], old, weight))
@@ -345,17 +295,11 @@ class Agent(L.LightningModule, ABC):
                 return
         first = replicas[0]
         settings = self.settings.of(first)
-        cause = (
-            f"lr * lam = {self.lr * settings['lam']:g}, and descent on lam |theta|^2 does not contract from 1 on; "
-            f"take lam < {1 / self.lr:g} or lr < {1 / settings['lam']:g}"
-            if self.lr * settings["lam"] >= 1
-            else f"the loss grew beyond all bounds; take a smaller lr (it is {self.lr:g}) or a larger lam"
-        )
         listed = ", ".join(f"{name} = {value:g}" for name, value in settings.items())
         others = f" (so did {len(replicas) - 1} other replicas)" if len(replicas) > 1 else ""
         raise TrainNNDiverged(
-            f"TrainNN diverged in replica {first} ({listed}) at round {int(self.rounds[first])}{others}: {cause}. "
-            "Its parameters are those from before this call."
+            f"TrainNN diverged in replica {first} ({listed}) at round {int(self.rounds[first])}{others}: "
+            f"{training.why_diverged(self.lr, settings['lam'])}. Its parameters are those from before this call."
         )
 
     @property
@@ -379,7 +323,7 @@ class Agent(L.LightningModule, ABC):
             self.log(f"test/{name}", values.gather(2, arm).mean(), batch_size=arm.numel())
 
     def configure_optimizers(self) -> Optimizer:
-        return GradientDescent(self.network.parameters(), {"lr": self.lr})
+        return training.GradientDescent(self.network.parameters(), {"lr": self.lr})
 
     def configure_callbacks(self) -> list[L.Callback]:
         return [Confidence()]
@@ -424,16 +368,6 @@ class Agent(L.LightningModule, ABC):
         self.radius, self.effective_dimension = self.radius.clone(), self.effective_dimension.clone()
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         self._any_diverged = bool((self.diverged_at > 0).any())
-
-
-class GradientDescent(Optimizer):
-    """One step is the whole TrainNN, handed over as the closure.
-
-    J calls of Lightning's optimizer hooks would cost more than the J gradient steps between them.
-    """
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        closure()
 
 
 class LinearAgent(Agent):

@@ -6,7 +6,7 @@ import lightning as L
 
 if TYPE_CHECKING:
     from nl_lightning.agent import Agent
-    from nl_lightning.data import History, Round
+    from nl_lightning.rounds import History, Round
 
 
 class RoundCallback(L.Callback):

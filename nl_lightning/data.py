@@ -5,57 +5,19 @@ so Lightning's own cost is paid once a call of TrainNN and not once a round.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import cast
 
 import lightning as L
 import torch
 from torch import Tensor
 
-from nl_lightning.agent import Agent, Choice, TrainingBatch
+from nl_lightning.agent import Agent
 from nl_lightning.callbacks import Confidence, RoundCallback
 from nl_lightning.checks import check_finite, check_whole
 from nl_lightning.environments import Deal, Environment
 from nl_lightning.errors import InputError
 from nl_lightning.randomness import CHUNK
-
-
-class Round(NamedTuple):
-    """A round that was played."""
-
-    t: int
-    """from 1 on"""
-    choice: Choice
-    rewards: Tensor
-    """(R, K), the reward of every arm"""
-    regrets: Tensor
-    """(R, K), the regret of every arm"""
-
-    @property
-    def reward(self) -> Tensor:
-        """(R,)"""
-        return self.choice.chosen(self.rewards)
-
-    @property
-    def regret(self) -> Tensor:
-        """(R,)"""
-        return self.choice.chosen(self.regrets)
-
-
-class History(NamedTuple):
-    """The rounds between two calls of TrainNN, each tensor (R, C)."""
-
-    t: Tensor
-    """(C,), from 1 on"""
-    arm: Tensor
-    reward: Tensor
-    regret: Tensor
-    score: Tensor
-    """of the chosen arm, like mean and bonus"""
-    mean: Tensor
-    bonus: Tensor
-    radius: Tensor
-    """after the round, like effective_dimension"""
-    effective_dimension: Tensor
+from nl_lightning.rounds import History, Round, TrainingBatch
 
 
 class BanditData(L.LightningDataModule):

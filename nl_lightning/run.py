@@ -30,11 +30,12 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
 from nl_lightning import report
-from nl_lightning.agent import Agent, TrainingBatch
+from nl_lightning.agent import Agent
 from nl_lightning.callbacks import RoundCallback
-from nl_lightning.data import BanditData, History
+from nl_lightning.data import BanditData
 from nl_lightning.errors import InputError
 from nl_lightning.files import write_beside
+from nl_lightning.rounds import History, TrainingBatch
 from nl_lightning.statistics import interval
 
 SCHEMA = pa.schema(

@@ -13,10 +13,16 @@ row sum of W_{L-1} * G: one product over the n samples less. What is left over n
 products W X^T and Z X, a relu, a mask and a product with one row.
 """
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
+
+DIVERGED_LOSS = 1000.0
+"""TrainNN has diverged when its loss is this many times that of f = 0."""
 
 WIDE = 64
 """Hidden units from which on activations are stored by sample (measured with R = 1 and 10, m = 20 and 100)."""
@@ -80,6 +86,31 @@ def loss(f: Tensor, reward: Tensor, weights: Sequence[Tensor], lam: Tensor) -> T
     """L(theta) of each replica, (R,), with BCE(f, r) = softplus(f) - r f; f, reward: (R, n)."""
     bce = (torch.nn.functional.softplus(f) - reward * f).sum(1)
     return bce + lam * torch.stack([weight.square().flatten(1).sum(1) for weight in weights]).sum(0)
+
+
+def has_diverged(loss: Tensor, observations: int) -> Tensor:
+    """Whether a loss, (R,), is not finite or far above n log 2, that of no network at all (f = 0)."""
+    return ~(loss <= DIVERGED_LOSS * math.log(2) * (1 + observations))
+
+
+def why_diverged(lr: float, lam: float) -> str:
+    """What happened, and what to change."""
+    if lr * lam >= 1:
+        return (
+            f"lr * lam = {lr * lam:g}, and descent on lam |theta|^2 does not contract from 1 on; "
+            f"take lam < {1 / lr:g} or lr < {1 / lam:g}"
+        )
+    return f"the loss grew beyond all bounds; take a smaller lr (it is {lr:g}) or a larger lam"
+
+
+class GradientDescent(Optimizer):
+    """One step is the whole TrainNN, handed over as the closure.
+
+    J calls of Lightning's optimizer hooks would cost more than the J gradient steps between them.
+    """
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        closure()
 
 
 # (gradient, z, 0) -> gradient * [z > 0] in one pass

@@ -8,8 +8,9 @@ from hypothesis import settings
 
 from nl_lightning.agent import Agent
 from nl_lightning.callbacks import RoundCallback
-from nl_lightning.data import BanditData, History
+from nl_lightning.data import BanditData
 from nl_lightning.environments import Synthetic
+from nl_lightning.rounds import History
 
 # The machine is noisy: no test is timed.
 settings.register_profile("untimed", deadline=None)

@@ -11,10 +11,11 @@ import torch
 from nl_lightning import AGENTS, NeuralLogTS2, NeuralLogUCB2
 from nl_lightning.agent import Agent, LinearAgent
 from nl_lightning.callbacks import Confidence, RoundCallback
-from nl_lightning.data import BanditData, Round
+from nl_lightning.data import BanditData
 from nl_lightning.environments import Synthetic
 from nl_lightning.errors import InputError
 from nl_lightning.files import BesideCheckpointIO
+from nl_lightning.rounds import Round
 from nl_lightning.run import Checkpoints, Recorder
 from tests.conftest import Fit
 

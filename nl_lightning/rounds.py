@@ -1,0 +1,91 @@
+"""What passes between environment, agent and TrainNN in a round, and what is kept of it."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from nl_lightning.networks import Factors
+
+
+class View(NamedTuple):
+    """What an agent has before it chooses an arm: all that depends on the network alone, and its random numbers."""
+
+    arms: Tensor
+    """(R, K, d)"""
+    mean: Tensor
+    """(R, K), the estimate that the bonus is added to"""
+    factors: Factors
+    """of the gradients, prepared by the design, each (R, K, features)"""
+    observation: Tensor
+    """(R, K, ...), what an observation of an arm adds to the design matrix and to the effective dimension: weighed
+    factors side by side, so that those of the chosen arm are picked at once"""
+    uniform: Tensor
+    """(R, K), in (0, 1], which break ties"""
+    normal: Tensor | None
+    """(R, K), standard normal, for Thompson sampling"""
+
+
+class Choice(NamedTuple):
+    """The decision of a round, one arm a replica."""
+
+    arm: Tensor
+    """(R,)"""
+    score: Tensor
+    """(R, K)"""
+    mean: Tensor
+    """(R, K)"""
+    bonus: Tensor
+    """(R, K), the exploration width; for Thompson sampling the standard deviation"""
+    view: View
+
+    def chosen(self, values: Tensor) -> Tensor:
+        """The entry of the chosen arm: (R, K) -> (R,)"""
+        return values.gather(1, self.arm.unsqueeze(1)).squeeze(1)
+
+
+class TrainingBatch(NamedTuple):
+    """The replay buffer as ``training_step`` gets it: x (R, n, d), reward (R, n)."""
+
+    x: Tensor
+    reward: Tensor
+    due: bool
+    """False for the rounds after the last call of TrainNN, fewer than ``update_every``"""
+
+
+class Round(NamedTuple):
+    """A round that was played."""
+
+    t: int
+    """from 1 on"""
+    choice: Choice
+    rewards: Tensor
+    """(R, K), the reward of every arm"""
+    regrets: Tensor
+    """(R, K), the regret of every arm"""
+
+    @property
+    def reward(self) -> Tensor:
+        """(R,)"""
+        return self.choice.chosen(self.rewards)
+
+    @property
+    def regret(self) -> Tensor:
+        """(R,)"""
+        return self.choice.chosen(self.regrets)
+
+
+class History(NamedTuple):
+    """The rounds between two calls of TrainNN, each tensor (R, C)."""
+
+    t: Tensor
+    """(C,), from 1 on"""
+    arm: Tensor
+    reward: Tensor
+    regret: Tensor
+    score: Tensor
+    """of the chosen arm, like mean and bonus"""
+    mean: Tensor
+    bonus: Tensor
+    radius: Tensor
+    """after the round, like effective_dimension"""
+    effective_dimension: Tensor
