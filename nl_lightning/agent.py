@@ -129,7 +129,6 @@ class Agent(L.LightningModule, ABC):
             self.register_buffer(name, torch.tensor(getattr(self.settings, name), dtype=torch.float64))
         self.register_buffer("diverged_at", torch.zeros(self.replicas, dtype=torch.long))
         self._any_diverged = False
-        self.save_hyperparameters()
 
     def _build(self, sizes: list[int]) -> None:
         """Make the network with layers of these sizes, and what is kept for each of its parameters."""
@@ -376,6 +375,7 @@ class LinearAgent(Agent):
     def __init__(self, dim: int, **settings: Any) -> None:
         super().__init__(dim, **settings)
         self._build([dim, 1])
+        self.save_hyperparameters({"dim": dim, **settings})
 
 
 class NeuralAgent(Agent):
@@ -390,3 +390,4 @@ class NeuralAgent(Agent):
         super().__init__(dim, **settings)
         check_whole(1, width=width, depth=depth)
         self._build([dim, *[width] * (depth - 1), 1])
+        self.save_hyperparameters({"dim": dim, "width": width, "depth": depth, **settings})

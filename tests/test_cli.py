@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 
 from nl_lightning import AGENTS
@@ -319,6 +320,15 @@ def test_test_command(directory: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "There is no checkpoint" in fails([*run, "--ckpt_path=nosuch.ckpt"], capsys)
     Path("cut.ckpt").write_bytes(Path("runs/h1/x/checkpoints/last.ckpt").read_bytes()[:5000])
     assert "is not a checkpoint, or is damaged" in fails([*run, "--ckpt_path=cut.ckpt"], capsys)
+
+
+@pytest.mark.parametrize("name", ["NeuralLog-TS-1", "ada-OFU-ECOLog"])
+def test_an_agent_is_taken_out_of_a_run(name: str, directory: Path) -> None:
+    """Lightning's own way, with nothing but the checkpoint."""
+    main(["fit", H1, *SMALL, "--model", name, "--run.id=x"])
+    agent = AGENTS[name].load_from_checkpoint("runs/h1/x/checkpoints/last.ckpt")
+    assert agent.rounds.tolist() == [40] * 10
+    assert agent.act(torch.rand(3, 20)).arm.shape == (10,)
 
 
 def test_a_run_goes_on_with_its_precision(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
