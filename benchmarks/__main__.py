@@ -173,13 +173,12 @@ def long_fit(rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--threads", type=int, default=None, help="threads of torch (default: all cores)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch; with more than one, ratios spread")
     parser.add_argument("--long", type=int, default=100_000, help="rounds of the memory measurement")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    torch.set_num_threads(options.threads)
     table = Table(title=f"torch {torch.__version__}, {torch.get_num_threads()} threads", title_justify="left")
     for name in ("what", "measured: median (quartiles)", "to reach", ""):
         table.add_column(name)

@@ -233,7 +233,8 @@ class Agent(L.LightningModule, ABC):
         UCB: score = mean + bonus.  Thompson sampling: score ~ N(mean, bonus^2).  bonus = radius * norm
         Scores are equal up to rounding: a matrix product gives the same arm another last digit in another row.
         """
-        bonus = self._designs[0].norm(view.factors).mul_(self.radius.unsqueeze(1))
+        radius = cast(Tensor, self._buffers["radius"])
+        bonus = self._designs[0].norm(view.factors).mul_(radius.unsqueeze(1))
         score = view.mean + bonus if view.normal is None else torch.addcmul(view.mean, bonus, view.normal)
         best = score.amax(1, keepdim=True)
         arm = view.uniform.masked_fill(score < best.sub(best.abs(), alpha=self._tie_tolerance), 0).argmax(1)

@@ -77,6 +77,8 @@ class BanditData(L.LightningDataModule):
         deal = self.environment.deal(self.played, count)
         choices, radius, dimension = [], [], []
         views = agent.look_ahead(deal.arms)
+        # Buffers by their dictionary: asked for by name, nn.Module looks for them in three places.
+        state = cast(dict[str, Tensor], agent._buffers)
         answers = zip(deal.reward.unbind(1), deal.regret.unbind(1), strict=True)
         # Inference mode saves a fifth of a round; what it makes must not stay in the agent's state.
         with torch.inference_mode():
@@ -87,8 +89,8 @@ class BanditData(L.LightningDataModule):
                 for on_round_end in hooks:
                     on_round_end(trainer, agent, played)
                 choices.append(choice)
-                radius.append(agent.radius)
-                dimension.append(agent.effective_dimension)
+                radius.append(state["radius"])
+                dimension.append(state["effective_dimension"])
         agent.radius, agent.effective_dimension = agent.radius.clone(), agent.effective_dimension.clone()
 
         arm = torch.stack([choice.arm for choice in choices], dim=1)

@@ -61,19 +61,22 @@ def train_nn(weights: Sequence[Tensor], x: Tensor, reward: Tensor, lam: Tensor, 
     top, z_top, z_top_rows, last_column = hidden[-1], z[-1], z_rows[-2], last.mT
     residual_rows = f.expand_as(z_top)
     product = torch.empty_like(top)
+    # All that is as long as the samples is made here, so that the loop asks the system for no memory.
+    deltas = [torch.empty_like(z_l) for z_l in z[1:]]
     for _ in range(steps):
         for weight, z_below, z_l in layers:
             torch.bmm(weight, z_below, out=z_l).clamp_min_(0)
         torch.bmm(last, z_top, out=f).sigmoid_().sub_(target)
         # Z = residual * [z > 0]; delta_{L-1} = diag(W_L) Z, whose factor W_L is multiplied to the small matrices
-        delta = _masked(residual_rows, z_top, 0)
+        delta = _masked(residual_rows, z_top, 0, grad_input=deltas[-1])
         torch.bmm(delta, z_top_rows, out=product)
         last_gradient = (top * product).sum(-1, keepdim=True)
         changes = []
         if below:
             above = last_column * top
             for layer in below:
-                delta = _masked(torch.bmm(above.mT, delta), z[layer + 1], 0)
+                torch.bmm(above.mT, delta, out=deltas[layer])
+                delta = _masked(deltas[layer], z[layer + 1], 0, grad_input=deltas[layer])
                 above = hidden[layer]
                 changes.append((above, torch.bmm(delta, z_rows[layer])))
         top.mul_(decay).addcmul_(last_column * descent, product)
@@ -114,4 +117,4 @@ class GradientDescent(Optimizer):
 
 
 # (gradient, z, 0) -> gradient * [z > 0] in one pass
-_masked = torch.ops.aten.threshold_backward
+_masked = torch.ops.aten.threshold_backward.grad_input
