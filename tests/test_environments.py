@@ -32,7 +32,8 @@ def value(function: str, x: list[float], th: list[float], Th: list[list[float]])
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions(function: str) -> None:
-    x, th, Th = (torch.rand(7, 3).double() * 2 - 1, torch.rand(3).double(), torch.rand(3, 3).double() * 2 - 1)
+    g = torch.Generator().manual_seed(1)
+    x, th, Th = (2 * torch.rand(shape, generator=g, dtype=torch.float64) - 1 for shape in ((7, 3), (3,), (3, 3)))
     expected = [value(function, row, th.tolist(), Th.tolist()) for row in x.tolist()]
     assert FUNCTIONS[function](x, th, Th).tolist() == pytest.approx(expected, rel=1e-12)
 
