@@ -3,9 +3,7 @@
     L(theta) = sum_i BCE(f(x_i; theta), r_i) + lam |theta|^2          (a sum, not a mean)
     theta <- theta - lr grad L(theta),    J times
 
-Activations are (R, features, n): the residual (R, 1, n) then lies along the fast axis of every elementwise pass. Those
-of wide layers lie in memory by sample all the same: for them the products decide, and W X^T is only reliably as fast as
-X W^T when it is stored like that.
+Activations are (R, features, n): the residual (R, 1, n) then lies along the fast axis of every elementwise pass.
 
 Two facts save work. Without biases, a row of zeros has no gradient, so padding needs no mask. And relu is homogeneous,
 z_j [z_j > 0] = W_j . z_below, so with Z = residual * [z > 0] and G = Z z_below^T the gradient of the last layer is the
@@ -23,9 +21,6 @@ from torch.optim import Optimizer
 
 DIVERGED_LOSS = 1000.0
 """TrainNN has diverged when its loss is this many times that of f = 0."""
-
-WIDE = 64
-"""Hidden units from which on activations are stored by sample (measured with R = 1 and 10, m = 20 and 100)."""
 
 
 @torch.inference_mode()
@@ -49,11 +44,7 @@ def train_nn(weights: Sequence[Tensor], x: Tensor, reward: Tensor, lam: Tensor, 
             last.mul_(decay).addcmul_(descent, torch.bmm(residual, x))
         return
 
-    wide = hidden[0].shape[1] >= WIDE
-    z = [x.mT if wide else x.mT.contiguous()]
-    for weight in hidden:
-        width = weight.shape[1]
-        z.append(x.new_empty(replicas, n, width).mT if wide else x.new_empty(replicas, width, n))
+    z = [x.mT.contiguous(), *(x.new_empty(replicas, weight.shape[1], n) for weight in hidden)]
     z_rows = [x, *(z_l.mT for z_l in z[1:])]
     layers = list(zip(hidden, z, z[1:], strict=False))
     below = list(reversed(range(len(hidden) - 1)))
