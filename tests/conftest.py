@@ -24,6 +24,16 @@ def _no_wandb_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
 
 
+QUIET: dict[str, Any] = {
+    "max_epochs": 1,
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+"""Trainer flags of a fit that only a test looks at."""
+
+
 class Keep(RoundCallback):
     """Keeps every round of a fit."""
 
@@ -50,12 +60,8 @@ def fit() -> Fit:
         settings = {"function": "h1", "dim": agent.dim, "arms": 4, "pool": 30, **environment}
         keep = Keep()
         trainer = L.Trainer(
-            max_epochs=1,
-            accelerator="cpu",
-            logger=False,
+            **QUIET,
             enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
             callbacks=[keep, *callbacks],
         )
         trainer.fit(agent, BanditData(Synthetic(**settings), rounds=rounds), ckpt_path=ckpt_path)

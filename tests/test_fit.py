@@ -17,7 +17,7 @@ from nl_lightning.errors import InputError
 from nl_lightning.files import BesideCheckpointIO
 from nl_lightning.rounds import Round
 from nl_lightning.run import Checkpoints, Recorder
-from tests.conftest import Fit
+from tests.conftest import QUIET, Fit
 
 
 def make(name: str, **settings: Any) -> Agent:
@@ -88,11 +88,7 @@ def test_callbacks_see_every_round_after_its_update(fit: Fit) -> None:
 
 def trainer_of(directory: Path, every: int = 1, **flags: Any) -> L.Trainer:
     return L.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
+        **QUIET,
         callbacks=[Recorder(directory), Checkpoints(directory / "checkpoints" / "last.ckpt", every)],
         plugins=[BesideCheckpointIO()],
         **flags,
@@ -153,7 +149,7 @@ def test_a_data_module_serves_agent_after_agent(fit: Fit) -> None:
     module = BanditData(Synthetic("h1", dim=4, arms=4, pool=30), rounds=40)
     for name in ("NeuralLog-UCB-2", "NeuralLog-TS-2"):
         agent = make(name)
-        L.Trainer(max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False).fit(agent, module)
+        L.Trainer(**QUIET, enable_checkpointing=False).fit(agent, module)
         assert agent.rounds.tolist() == [40, 40]
 
 
