@@ -201,12 +201,12 @@ class Agent(L.LightningModule, ABC):
 
     def look(self, arms: Tensor) -> View:
         """The view of one round (R, K, d), unchecked."""
-        mean, factors, observation = self._evaluate(arms)
+        mean, factors, observation = self.evaluate(arms)
         return View(arms, mean, factors, observation, *self.noise.take(1, mean, arms.shape[1])[0])
 
     def look_ahead(self, arms: Tensor) -> list[View]:
         """The views of C rounds (R, C, K, d) at once: the network does not change between two calls of TrainNN."""
-        mean, factors, observation = self._evaluate(arms.flatten(1, 2))
+        mean, factors, observation = self.evaluate(arms.flatten(1, 2))
 
         def split(values: Tensor) -> tuple[Tensor, ...]:
             return values.unflatten(1, arms.shape[1:3]).unbind(1)
@@ -216,7 +216,7 @@ class Agent(L.LightningModule, ABC):
         return [View(*parts, *numbers) for parts, numbers in zip(zip(*fields, strict=True), noise, strict=True)]
 
     @torch.no_grad()
-    def _evaluate(self, arms: Tensor) -> tuple[Tensor, Factors, Tensor]:
+    def evaluate(self, arms: Tensor) -> tuple[Tensor, Factors, Tensor]:
         """Mean, factors and observation of arms (R, N, d)."""
         precise = self.lam.dtype
         f, factors = self.network.factors(arms)
@@ -233,12 +233,20 @@ class Agent(L.LightningModule, ABC):
         UCB: score = mean + bonus.  Thompson sampling: score ~ N(mean, bonus^2).  bonus = radius * norm
         Scores are equal up to rounding: a matrix product gives the same arm another last digit in another row.
         """
+        score, bonus = self.score(view.mean, view.factors, view.normal)
+        return Choice(self.best(score, view.uniform), score, view.mean, bonus, view)
+
+    def score(self, mean: Tensor, factors: Factors, normal: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Score and bonus (R, N) of arms: mean + bonus, or with normal numbers a draw of N(mean, bonus^2)."""
         radius = cast(Tensor, self._buffers["radius"])
-        bonus = self._designs[0].norm(view.factors).mul_(radius.unsqueeze(1))
-        score = view.mean + bonus if view.normal is None else torch.addcmul(view.mean, bonus, view.normal)
-        best = score.amax(1, keepdim=True)
-        arm = view.uniform.masked_fill(score < best.sub(best.abs(), alpha=self._tie_tolerance), 0).argmax(1)
-        return Choice(arm, score, view.mean, bonus, view)
+        bonus = self._designs[0].norm(factors).mul_(radius.unsqueeze(1))
+        return mean + bonus if normal is None else torch.addcmul(mean, bonus, normal), bonus
+
+    def best(self, score: Tensor, uniform: Tensor) -> Tensor:
+        """The arm of the highest score, (..., K) -> (...); of equal ones that with the largest uniform number."""
+        highest = score.amax(-1, keepdim=True)
+        worse = score < highest.sub(highest.abs(), alpha=self._tie_tolerance)
+        return uniform.masked_fill(worse, 0).argmax(-1)
 
     def update_confidence(self, choice: Choice, accepted: Tensor | None = None) -> None:
         """Design matrix, effective dimension and radius after a choice, with the values of its time."""
@@ -267,19 +275,21 @@ class Agent(L.LightningModule, ABC):
         self._train_nn(*self.buffer.rows())
 
     @torch.no_grad()
-    def _train_nn(self, x: Tensor, reward: Tensor) -> None:
+    def _train_nn(self, x: Tensor, reward: Tensor, resting: Tensor | None = None) -> None:
         weights = list(self.network.weights)
         before = [weight.clone() for weight in weights]
-        diverged = self.diverged_at > 0
+        still = self.diverged_at > 0
+        if resting is not None:
+            still = still | resting
         if not self.warm_start:
             for weight, initial in zip(weights, self.initial_weights, strict=True):
-                weight.copy_(torch.where(diverged[:, None, None], weight, initial))
+                weight.copy_(torch.where(still[:, None, None], weight, initial))
         # theta <- (1 - 2 lr lam) theta - ... does not contract from lr lam = 1 on
         hopeless = self.lr * self.lam >= 1
-        lr = torch.full_like(self.lam, self.lr).masked_fill_(hopeless | diverged, 0)
+        lr = torch.full_like(self.lam, self.lr).masked_fill_(hopeless | still, 0)
         training.train_nn(weights, x, reward, self.lam.to(x.dtype), lr.to(x.dtype), self.steps)
         loss = training.loss(self.network(x), reward, weights, self.lam.to(x.dtype))
-        failed = (hopeless | training.has_diverged(loss, observations=x.shape[1])) & ~diverged
+        failed = (hopeless | training.has_diverged(loss, observations=x.shape[1])) & ~still
         if failed.any():
             for weight, old in zip(weights, before, strict=True):
                 weight.copy_(torch.where(failed[:, None, None], old, weight))
@@ -313,7 +323,7 @@ class Agent(L.LightningModule, ABC):
         """One batch is one call of TrainNN, and one optimizer step: ``trainer.global_step`` counts calls of TrainNN."""
         if batch.due:
             optimizer = cast(LightningOptimizer, self.optimizers())
-            optimizer.step(partial(self._train_nn, batch.x, batch.reward))
+            optimizer.step(partial(self._train_nn, batch.x, batch.reward, batch.resting))
 
     def test_step(self, batch: Deal, batch_idx: int) -> None:
         """The frozen agent on rounds it has not seen: mean reward and regret of a round."""

@@ -13,7 +13,7 @@ class RoundCallback(L.Callback):
     """A Lightning callback with two more hooks."""
 
     def on_round_end(self, trainer: L.Trainer, agent: "Agent", played: "Round") -> None:
-        """Called after every round; ``played.t`` is its number, from 1 on."""
+        """Called after every round; ``played.t`` (R,) is its number, from 1 on."""
 
     def on_rounds_end(self, trainer: L.Trainer, agent: "Agent", history: "History") -> None:
         """Called once for the rounds between two calls of TrainNN, before the latter."""
@@ -23,4 +23,4 @@ class Confidence(RoundCallback):
     """Maintains the design matrix and the radii: an agent brings it along (``configure_callbacks``)."""
 
     def on_round_end(self, trainer: L.Trainer, agent: "Agent", played: "Round") -> None:
-        agent.update_confidence(played.choice, agent.alive)
+        agent.update_confidence(played.choice, played.accepted)

@@ -5,19 +5,18 @@ so Lightning's own cost is paid once a call of TrainNN and not once a round.
 """
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import lightning as L
 import torch
-from torch import Tensor
 
 from nl_lightning.agent import Agent
 from nl_lightning.callbacks import Confidence, RoundCallback
 from nl_lightning.checks import check_finite, check_whole
-from nl_lightning.environments import Deal, Environment
+from nl_lightning.environments import Deal, Environment, Simulation
 from nl_lightning.errors import InputError
 from nl_lightning.randomness import CHUNK
-from nl_lightning.rounds import History, Round, TrainingBatch
+from nl_lightning.rounds import Round, TrainingBatch
 
 
 class BanditData(L.LightningDataModule):
@@ -56,12 +55,21 @@ class BanditData(L.LightningDataModule):
         return RoundLoader(self)
 
     def test_dataloader(self) -> "DealLoader":
-        return DealLoader(self)
+        if not isinstance(self.environment, Simulation):
+            raise InputError(
+                "test plays a frozen agent in a simulation. For a log: python -m replay evaluate --log --checkpoint"
+            )
+        return DealLoader(self.environment, self.rounds)
 
     @property
     def _agent(self) -> Agent:
         assert self.trainer is not None
         return cast(Agent, self.trainer.lightning_module)
+
+    @property
+    def finished(self) -> bool:
+        """Whether no round is left to play."""
+        return self.played >= self.rounds or self.environment.ended
 
     def play(self, count: int) -> None:
         """Play the next rounds: deal, act, answer, observe."""
@@ -74,46 +82,21 @@ class BanditData(L.LightningDataModule):
         )
         # A callback that leaves the hook as it is (like the one that writes files) is not called two thousand times.
         hooks = [c.on_round_end for c in callbacks if type(c).on_round_end is not RoundCallback.on_round_end]
-        deal = self.environment.deal(self.played, count)
-        choices, radius, dimension = [], [], []
-        views = agent.look_ahead(deal.arms)
-        # Buffers by their dictionary: asked for by name, nn.Module looks for them in three places.
-        state = cast(dict[str, Tensor], agent._buffers)
-        answers = zip(deal.reward.unbind(1), deal.regret.unbind(1), strict=True)
+
+        def on_round(played: Round) -> None:
+            for hook in hooks:
+                hook(trainer, agent, played)
+
         # Inference mode saves a fifth of a round; what it makes must not stay in the agent's state.
         with torch.inference_mode():
-            for view, (rewards, regrets) in zip(views, answers, strict=True):
-                choice = agent.choose(view)
-                self.played += 1
-                played = Round(self.played, choice, rewards, regrets)
-                for on_round_end in hooks:
-                    on_round_end(trainer, agent, played)
-                choices.append(choice)
-                radius.append(state["radius"])
-                dimension.append(state["effective_dimension"])
+            history = self.environment.play(agent, self.played, count, on_round)
         agent.radius, agent.effective_dimension = agent.radius.clone(), agent.effective_dimension.clone()
-
-        arm = torch.stack([choice.arm for choice in choices], dim=1)
-
-        def chosen(values: Tensor) -> Tensor:
-            return values.gather(2, arm.unsqueeze(2)).squeeze(2)
-
-        history = History(
-            t=torch.arange(self.played - count + 1, self.played + 1),
-            arm=arm,
-            reward=chosen(deal.reward),
-            regret=chosen(deal.regret),
-            score=chosen(torch.stack([choice.score for choice in choices], dim=1)),
-            mean=chosen(torch.stack([choice.mean for choice in choices], dim=1)),
-            bonus=chosen(torch.stack([choice.bonus for choice in choices], dim=1)),
-            radius=torch.stack(radius, dim=1),
-            effective_dimension=torch.stack(dimension, dim=1),
-        )
-        alive = agent.alive
-        check_finite("scores", history.score if alive is None else history.score[alive])
-        accepted = None if alive is None else alive.unsqueeze(1).expand(-1, count)
-        index = arm[..., None, None].expand(-1, -1, 1, self.dim)
-        agent.buffer.append(deal.arms.gather(2, index).squeeze(2), history.reward, accepted)
+        if not len(history.t):
+            return
+        self.played += len(history.t)
+        valid = history.valid
+        check_finite("scores", history.score if valid is None else history.score[valid])
+        agent.buffer.append(history.x, history.reward, valid)
         for callback in callbacks:
             callback.on_rounds_end(trainer, agent, history)
 
@@ -132,18 +115,21 @@ class RoundLoader:
         return -(-self.data.rounds // self.agent.update_every)
 
     def __iter__(self) -> Iterator[TrainingBatch]:
-        data, every = self.data, self.agent.update_every
-        while data.played < data.rounds:
-            count = min(every, data.rounds - data.played)
+        data, agent, every = self.data, self.agent, self.agent.update_every
+        while not data.finished:
+            before, count = data.played, min(every, data.rounds - data.played)
             for start in range(0, count, CHUNK):
                 data.play(min(CHUNK, count - start))
-            yield TrainingBatch(*self.agent.buffer.rows(), due=count == every)
+            resting = agent.rounds < data.played
+            x, reward = agent.buffer.rows()
+            yield TrainingBatch(x, reward, resting, due=data.played == before + every)
 
-    def state_dict(self) -> dict[str, int]:
-        return {"played": self.data.played}
+    def state_dict(self) -> dict[str, Any]:
+        return {"played": self.data.played, "environment": self.data.environment.state_dict()}
 
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.data.played = state_dict["played"]
+        self.data.environment.load_state_dict(state_dict["environment"])
 
 
 class DealLoader:
@@ -151,13 +137,13 @@ class DealLoader:
 
     BLOCK = 64
 
-    def __init__(self, data: BanditData) -> None:
-        self.data = data
+    def __init__(self, environment: Simulation, rounds: int) -> None:
+        self.environment, self.rounds = environment, rounds
 
     def __len__(self) -> int:
-        return -(-self.data.rounds // self.BLOCK)
+        return -(-self.rounds // self.BLOCK)
 
     def __iter__(self) -> Iterator[Deal]:
-        first, stop = self.data.rounds, 2 * self.data.rounds
+        first, stop = self.rounds, 2 * self.rounds
         for start in range(first, stop, self.BLOCK):
-            yield self.data.environment.deal(start, min(self.BLOCK, stop - start))
+            yield self.environment.deal(start, min(self.BLOCK, stop - start))

@@ -1,4 +1,4 @@
-"""The live progress bar: the round and the regret."""
+"""The live progress bar: the round, and how the run stands."""
 
 from typing import Any
 
@@ -6,12 +6,13 @@ import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from nl_lightning.report import CTR
 from nl_lightning.run import Recorder
 from nl_lightning.statistics import interval
 
 
 class RoundProgressBar(ProgressBar):
-    """Round, regret and the time left, after every call of TrainNN."""
+    """Round, regret or CTR, and the time left, after every call of TrainNN."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,18 +32,18 @@ class RoundProgressBar(ProgressBar):
                 TextColumn("round"),
                 MofNCompleteColumn(),
                 BarColumn(),
-                TextColumn("{task.fields[regret]}"),
+                TextColumn("{task.fields[standing]}"),
                 TimeElapsedColumn(),
                 TextColumn("left"),
                 TimeRemainingColumn(),
             )
-            self._task = self._progress.add_task("rounds", total=data.rounds, completed=data.played, regret="")
+            self._task = self._progress.add_task("rounds", total=data.rounds, completed=data.played, standing="")
             self._progress.start()
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
         if self._progress:
             data: Any = trainer.datamodule  # type: ignore[attr-defined]
-            self._progress.update(self._task, completed=data.played, regret=_regret(trainer))
+            self._progress.update(self._task, completed=data.played, standing=_standing(trainer))
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._stop()
@@ -56,16 +57,19 @@ class RoundProgressBar(ProgressBar):
             self._progress = None
 
 
-def _regret(trainer: L.Trainer) -> str:
+def _standing(trainer: L.Trainer) -> str:
+    """How the run stands: regret, or in a replay the rate of clicks."""
     recorder = next((c for c in trainer.callbacks if isinstance(c, Recorder)), None)  # type: ignore[attr-defined]
     if recorder is None or not len(recorder.cumulative):
         return ""
     agent: Any = trainer.lightning_module
     alive = (agent.diverged_at == 0).cpu()
-    diverged = int((~alive).sum())
+    lost = f", {int((~alive).sum())} diverged" if not alive.all() else ""
+    if recorder.measure is CTR:
+        rate = recorder.clicks[alive] / agent.rounds[alive].cpu().clamp_min(1)
+        return f"CTR {rate.max() if agent.settings.compared else rate.mean():.4f}{lost}"
     if agent.settings.compared:
-        best = recorder.cumulative[alive].min()
-        return f"lowest regret {best:.1f}" + (f", {diverged} diverged" if diverged else "")
+        return f"lowest regret {recorder.cumulative[alive].min():.1f}{lost}"
     band = interval(recorder.cumulative[alive].numpy())
     spread = "" if band.high != band.high else f" +- {band.high - band.mean:.1f}"
-    return f"regret {band.mean:.1f}{spread}" + (f", {diverged} diverged" if diverged else "")
+    return f"regret {band.mean:.1f}{spread}{lost}"

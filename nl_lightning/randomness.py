@@ -23,12 +23,30 @@ class Stream(IntEnum):
     ACTIONS = 1
     PROBLEM = 2
     ROUNDS = 3
+    CANDIDATES = 4
+    REJECTION = 5
+    LOGGED_ACTIONS = 6
 
 
 def generator(seed: int, stream: Stream, *index: int) -> torch.Generator:
     """The generator of one stream of one seed at an index."""
     state = SeedSequence([seed, stream, *index]).generate_state(2)
     return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
+
+
+_ROWS = 4096
+"""Rows of a log whose random numbers are drawn at once."""
+
+
+def row_numbers(
+    rows: range, columns: int, seed: int, stream: Stream, *index: int, draw: Callable[..., Tensor] = torch.rand
+) -> Tensor:
+    """(rows, columns) float64 numbers of some rows of a log: the same, whichever rows are asked for together."""
+    chunks = range(rows.start // _ROWS, (rows.stop - 1) // _ROWS + 1)
+    generators = [generator(seed, stream, chunk, columns, *index) for chunk in chunks]
+    drawn = [draw(_ROWS, columns, generator=g, dtype=torch.float64) for g in generators]
+    start = rows.start - chunks.start * _ROWS
+    return (torch.cat(drawn) if len(drawn) > 1 else drawn[0])[start : start + len(rows)]
 
 
 Numbers = list[tuple[Tensor, Tensor | None]]
@@ -60,6 +78,15 @@ class ActionNoise:
             self.position += len(new)
             taken += new
         return taken
+
+    def of_rows(self, replica: int, rows: range, arms: int, draw: int = 0) -> tuple[Tensor, Tensor | None]:
+        """A replica's numbers for rows of a log: uniform in (0, 1], and normal or None, (rows, arms), on the CPU.
+
+        They belong to the row and not to the number of draws before it. ``draw`` numbers repeated draws for one row.
+        """
+        seed, stream = self.seeds[replica], Stream.LOGGED_ACTIONS
+        uniform = 1 - row_numbers(rows, arms, seed, stream, draw, 0)
+        return uniform, row_numbers(rows, arms, seed, stream, draw, 1, draw=torch.randn) if self.normal else None
 
     def forget(self) -> None:
         """Draw again for another device or precision: the same numbers."""

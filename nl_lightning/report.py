@@ -1,4 +1,4 @@
-"""Curves and tables of a run: what people look at."""
+"""Curves and tables of runs: what people look at."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from nl_lightning.settings import SETTINGS
-from nl_lightning.statistics import LEVEL, Interval, interval
+from nl_lightning.statistics import LEVEL, Interval, interval, wilson
 
 _POINTS = 400
 """Points of a plotted curve: more than a screen shows."""
@@ -20,31 +20,49 @@ _SHOWN = 8
 """Settings shown in a plot or a table, the best ones; more could not be told apart."""
 
 
+class Measure(NamedTuple):
+    """What a run is judged by, and how it is called."""
+
+    name: str
+    """in a summary; the ends of its interval have ``_low`` and ``_high`` behind it"""
+    column: str
+    """of rounds.parquet"""
+    text: str
+    digits: int
+    better: int
+    """-1: the lower the better, 1: the higher the better"""
+
+
+REGRET = Measure("regret", "cumulative_regret", "cumulative regret", 1, -1)
+CTR = Measure("ctr", "cumulative_reward", "cumulative reward", 5, 1)
+MEASURES = {measure.name: measure for measure in (REGRET, CTR)}
+
+
 class Curves(NamedTuple):
-    """Cumulative regret of R replicas at rounds t (P,): (R, P), NaN behind a replica's end."""
+    """Cumulative regret or reward of R replicas at rounds t (P,): (R, P), NaN behind a replica's end."""
 
     t: NDArray[np.int64]
-    regret: NDArray[np.float64]
+    value: NDArray[np.float64]
 
 
-def read_curves(rounds: Path) -> Curves:
+def read_curves(rounds: Path, measure: Measure = REGRET) -> Curves:
     """The curves of a run's rounds.parquet, thinned to what a plot can show; one row group in memory at a time."""
     file = pq.ParquetFile(rounds)
     groups = range(file.metadata.num_row_groups)
     statistics = [file.metadata.row_group(g).column(file.schema.names.index("t")).statistics for g in groups]
     last = max(s.max for s in statistics)
     t = np.unique(np.linspace(1, last, min(last, _POINTS)).round().astype(np.int64))
-    regret: dict[int, NDArray[np.float64]] = {}
+    curves: dict[int, NDArray[np.float64]] = {}
     for g in groups:
-        columns = file.read_row_group(g, columns=["replica", "t", "cumulative_regret"])
+        columns = file.read_row_group(g, columns=["replica", "t", measure.column])
         rows_t = columns["t"].to_numpy()
         place = np.searchsorted(t, rows_t)
         kept = t[np.minimum(place, len(t) - 1)] == rows_t
-        replica, value = columns["replica"].to_numpy()[kept], columns["cumulative_regret"].to_numpy()[kept]
+        replica, value = columns["replica"].to_numpy()[kept], columns[measure.column].to_numpy()[kept]
         for r in np.unique(replica):
-            curve = regret.setdefault(int(r), np.full(len(t), np.nan))
+            curve = curves.setdefault(int(r), np.full(len(t), np.nan))
             curve[place[kept][replica == r]] = value[replica == r]
-    return Curves(t, np.stack([regret[r] for r in sorted(regret)]))
+    return Curves(t, np.stack([curves[r] for r in sorted(curves)]))
 
 
 def groups(replicas: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
@@ -57,45 +75,70 @@ def groups(replicas: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
     return found
 
 
-def over_replicas(replicas: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The mean regret of every setting with its interval over seeds, best first; settings that diverged come last."""
+def over_replicas(replicas: Sequence[dict[str, Any]], measure: Measure = REGRET) -> list[dict[str, Any]]:
+    """The mean of every setting with its interval, best first; settings that diverged come last.
+
+    Regret: the interval is Student's, over seeds. CTR: seeds share the log's clicks and are no new evidence, so the
+    interval is Wilson's for one replica's events; Student's, over seeds, stands beside it.
+    """
     rows = []
     for numbers in groups(replicas).values():
         members = [replicas[number] for number in numbers]
-        alive = [member["regret"] for member in members if member["diverged_at"] is None]
-        band = interval(np.array(alive)) if alive else None
-        rows.append(
-            {
-                **{str(name): members[0][name] for name in SETTINGS},
-                "replicas": numbers,
-                "diverged": len(members) - len(alive),
-                "regret": _number(band.mean) if band else None,
-                "regret_low": _number(band.low) if band else None,
-                "regret_high": _number(band.high) if band else None,
-                "level": LEVEL,
-            }
-        )
-    return sorted(rows, key=lambda row: (row["regret"] is None, row["diverged"], row["regret"] or 0.0))
+        alive = [member for member in members if member["diverged_at"] is None]
+        band = interval(np.array([member[measure.name] for member in alive])) if alive else None
+        low, high, level = (band.low, band.high, LEVEL) if band else (np.nan, np.nan, LEVEL)
+        row: dict[str, Any] = {
+            **{str(name): members[0][name] for name in SETTINGS},
+            "replicas": numbers,
+            "diverged": len(members) - len(alive),
+            measure.name: _number(band.mean) if band else None,
+        }
+        if measure is CTR and alive:
+            row |= {name: float(np.mean([member[name] for member in alive])) for name in ("clicks", "accepted", "seen")}
+            row |= {"over_seeds_low": _number(low), "over_seeds_high": _number(high)}
+            (low, high), level = wilson(row["clicks"], row["accepted"]), 0.95
+        row |= {f"{measure.name}_low": _number(low), f"{measure.name}_high": _number(high), "level": level}
+        rows.append(row)
+
+    def place(row: dict[str, Any]) -> tuple[bool, int, float]:
+        return row[measure.name] is None, row["diverged"], -measure.better * (row[measure.name] or 0.0)
+
+    return sorted(rows, key=place)
 
 
-def plot_regret(curves: Curves, summary: dict[str, Any], path: Path) -> None:
-    """Mean regret and its band, one curve a setting."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    bands = _bands(curves, summary)
-    shade = 0.2 if len(bands) <= 3 else 0.07
-    for row, band in bands:
-        (line,) = axes.plot(curves.t, band.mean, label=_label(row, summary))
-        if not np.isnan(band.low).all():
-            axes.fill_between(curves.t, band.low, band.high, color=line.get_color(), alpha=shade, linewidth=0)
-    axes.set(xlabel="round t", ylabel="cumulative regret", xlim=(0, curves.t[-1]), ylim=(0, None))
+def plot(curves: Curves, summary: dict[str, Any], path: Path) -> None:
+    """Mean regret or reward and its band, one curve a setting."""
+    bands = [(_label(row, summary), curves.t, band) for row, band in _bands(curves, summary)]
     hidden = len(summary["over_replicas"]) - _SHOWN
     more = f", best {_SHOWN} of {len(summary['over_replicas'])} settings" if hidden > 0 else ""
     seeds = max(len(row["replicas"]) for row in summary["over_replicas"])
     over = f"mean and {LEVEL:.0%} band over {seeds} seeds" if seeds > 1 else "one seed"
-    axes.set_title(f"{summary['agent']}: {over}{more}", fontsize="medium")
+    draw(bands, MEASURES[summary["measure"]], f"{summary['agent']}: {over}{more}", summary.get("log"), path)
+
+
+def draw(
+    bands: Sequence[tuple[str, NDArray[np.int64], Interval]],
+    measure: Measure,
+    title: str,
+    log: Mapping[str, Any] | None,
+    path: Path,
+) -> None:
+    """Curves with their bands; beside those of a replay what the logging policy earned."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    shade = 0.2 if len(bands) <= 3 else 0.07
+    for label, t, band in bands:
+        (line,) = axes.plot(t, band.mean, label=label)
+        if not np.isnan(band.low).all():
+            axes.fill_between(t, band.low, band.high, color=line.get_color(), alpha=shade, linewidth=0)
+    last = max(int(t[-1]) for _, t, _ in bands)
+    if log:
+        axes.plot([0, last], [0, last * log["ctr"]], "--", color="grey", label="the logging policy")
+    xlabel = "accepted events t" if log else "round t"
+    axes.set(xlabel=xlabel, ylabel=measure.text, xlim=(0, last), ylim=(0, None))
+    axes.set_title(title, fontsize="medium")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     figure.savefig(path, dpi=150)
@@ -103,29 +146,36 @@ def plot_regret(curves: Curves, summary: dict[str, Any], path: Path) -> None:
 
 def table(summary: dict[str, Any]) -> Table:
     """The result as a short table."""
+    measure = MEASURES[summary["measure"]]
     title = f"{summary['agent']} after {summary['rounds']} rounds, {summary['seconds']:.1f} s"
+    level = summary["over_replicas"][0]["level"]
+    counted = [] if measure is REGRET else ["clicks", "accepted", "seen"]
     result = Table(title=title, title_justify="left")
-    for name in SETTINGS:
-        result.add_column(name, justify="right")
-    result.add_column("seeds", justify="right")
-    result.add_column("regret", justify="right")
-    result.add_column(f"{LEVEL:.0%} interval", justify="right")
-    result.add_column("diverged", justify="right")
+    heads = [*SETTINGS, "seeds", *counted, measure.name, f"{level:.0%} interval", "diverged"]
+    for name in heads:
+        result.add_column(name.upper() if name == "ctr" else name, justify="right")
     for row in summary["over_replicas"][:_SHOWN]:
-        band = "-" if row["regret_low"] is None else f"{row['regret_low']:.1f} to {row['regret_high']:.1f}"
-        regret = "-" if row["regret"] is None else f"{row['regret']:.1f}"
         cells = [f"{row[name]:g}" for name in SETTINGS]
-        result.add_row(*cells, str(len(row["replicas"])), regret, band, str(row["diverged"]))
+        counts = [_rounded(row.get(name), 1) for name in counted]
+        result.add_row(*cells, str(len(row["replicas"])), *counts, *estimate(row, measure), str(row["diverged"]))
     left_out = len(summary["over_replicas"]) - _SHOWN
     if left_out > 0:
         result.caption = f"and {left_out} more settings in summary.json"
     return result
 
 
+def estimate(row: Mapping[str, Any], measure: Measure) -> tuple[str, str]:
+    """A mean and its interval as texts."""
+    low, high = row[f"{measure.name}_low"], row[f"{measure.name}_high"]
+    band = "-" if low is None else f"{low:.{measure.digits}f} to {high:.{measure.digits}f}"
+    return _rounded(row[measure.name], measure.digits), band
+
+
 def log_result(loggers: Iterable[Logger], curves: Curves, summary: dict[str, Any], curve: Path) -> None:
     """The final numbers to every logger; to W&B the plot and the curves with their bands as well."""
-    best = summary["over_replicas"][0]
-    final = {f"final/{name}": best[name] for name in ("regret", "regret_low", "regret_high") if best[name] is not None}
+    best, measure = summary["over_replicas"][0], MEASURES[summary["measure"]]
+    names = (f"{measure.name}{end}" for end in ("", "_low", "_high"))
+    final = {f"final/{name}": best[name] for name in names if best[name] is not None}
     for logger in loggers:
         if not isinstance(logger, WandbLogger):
             logger.log_metrics(final, step=summary["rounds"])
@@ -142,10 +192,10 @@ def log_result(loggers: Iterable[Logger], curves: Curves, summary: dict[str, Any
             xs=curves.t.tolist(),
             ys=[values for _, values in columns],
             keys=[key for key, _ in columns],
-            title="cumulative regret, mean and band",
+            title=f"{measure.text}, mean and band",
             xname="round",
         )
-        logger.experiment.log({"regret curves": chart, "curve": wandb.Image(str(curve))})
+        logger.experiment.log({f"{measure.name} curves": chart, "curve": wandb.Image(str(curve))})
         logger.experiment.summary.update({**final, "finished": summary["finished"], "result": summary["over_replicas"]})
 
 
@@ -156,7 +206,7 @@ def _bands(curves: Curves, summary: dict[str, Any]) -> list[tuple[dict[str, Any]
     for row in summary["over_replicas"][:_SHOWN]:
         members = [r for r in row["replicas"] if r not in diverged]
         if members:
-            bands.append((row, interval(curves.regret[members])))
+            bands.append((row, interval(curves.value[members])))
     return bands
 
 
@@ -164,6 +214,10 @@ def _label(row: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     """What tells this setting from the others, or else the agent."""
     found = groups(summary["replicas"])
     return next(label for label, numbers in found.items() if numbers == row["replicas"]) or summary["agent"]
+
+
+def _rounded(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _number(value: Any) -> float | None:

@@ -48,6 +48,8 @@ class TrainingBatch(NamedTuple):
 
     x: Tensor
     reward: Tensor
+    resting: Tensor | None
+    """(R,), the replicas that have no round to train after: their log has ended; None where there is none"""
     due: bool
     """False for the rounds after the last call of TrainNN, fewer than ``update_every``"""
 
@@ -55,13 +57,15 @@ class TrainingBatch(NamedTuple):
 class Round(NamedTuple):
     """A round that was played."""
 
-    t: int
-    """from 1 on"""
+    t: Tensor
+    """(R,), its number, from 1 on; in a replay replicas differ"""
     choice: Choice
     rewards: Tensor
-    """(R, K), the reward of every arm"""
-    regrets: Tensor
-    """(R, K), the regret of every arm"""
+    """(R, K), the reward of every arm; a log tells only that of the logged one, which then stands for all"""
+    regrets: Tensor | None
+    """(R, K), the regret of every arm; None where nobody knows it"""
+    accepted: Tensor | None
+    """(R,), the replicas that learn from this round; None for all of them"""
 
     @property
     def reward(self) -> Tensor:
@@ -69,9 +73,9 @@ class Round(NamedTuple):
         return self.choice.chosen(self.rewards)
 
     @property
-    def regret(self) -> Tensor:
+    def regret(self) -> Tensor | None:
         """(R,)"""
-        return self.choice.chosen(self.regrets)
+        return None if self.regrets is None else self.choice.chosen(self.regrets)
 
 
 class History(NamedTuple):
@@ -79,9 +83,12 @@ class History(NamedTuple):
 
     t: Tensor
     """(C,), from 1 on"""
+    x: Tensor
+    """(R, C, d), the chosen arm"""
     arm: Tensor
     reward: Tensor
-    regret: Tensor
+    regret: Tensor | None
+    """None in a replay: a log does not tell what the other arms would have given"""
     score: Tensor
     """of the chosen arm, like mean and bonus"""
     mean: Tensor
@@ -89,3 +96,7 @@ class History(NamedTuple):
     radius: Tensor
     """after the round, like effective_dimension"""
     effective_dimension: Tensor
+    event: Tensor | None = None
+    """the row of the log"""
+    valid: Tensor | None = None
+    """False where a replica had no such round: it diverged, or its log had ended; None where all had"""

@@ -3,7 +3,7 @@
     config.yaml            all that is needed to repeat the run
     rounds.parquet         one row a round and replica
     summary.json           the result
-    curve.png              mean regret and its band
+    curve.png              mean regret or reward and its band
     checkpoints/last.ckpt  the state after a call of TrainNN
 
 While a run goes on, its rounds lie in ``rounds/``, one file a checkpoint. A part is written before its checkpoint, and
@@ -38,20 +38,23 @@ from nl_lightning.files import write_beside
 from nl_lightning.rounds import History, TrainingBatch
 from nl_lightning.statistics import interval
 
-SCHEMA = pa.schema(
-    [
+
+def schema(measure: report.Measure) -> pa.Schema:
+    """The columns of rounds.parquet."""
+    fields = [
         ("replica", pa.int32()),
         ("t", pa.int32()),
+        *([("event", pa.int64())] if measure is report.CTR else []),
         ("arm", pa.int32()),
         ("reward", pa.float32()),
         ("score", pa.float64()),
         ("mean", pa.float64()),
         ("bonus", pa.float64()),
-        ("cumulative_regret", pa.float64()),
+        (measure.column, pa.float64()),
         ("radius", pa.float64()),
         ("logdet", pa.float64()),
     ]
-)
+    return pa.schema(fields)
 
 
 class RunDirectory:
@@ -124,13 +127,13 @@ class Checkpoints(Checkpoint):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: TrainingBatch, batch_idx: int
     ) -> None:
         stops = trainer.should_stop or trainer.global_step == trainer.max_steps
-        last = batch_idx + 1 >= trainer.num_training_batches
+        last = trainer.datamodule.finished  # type: ignore[attr-defined]
         if stops or last or (batch.due and trainer.global_step % self.every == 0):
             trainer.save_checkpoint(self.path, weights_only=False)
 
 
 class Recorder(RoundCallback):
-    """Writes the run directory, and tells loggers how the regret grows.
+    """Writes the run directory, and tells loggers how the regret, or in a replay the reward, grows.
 
     Args:
         directory: the run directory.
@@ -138,8 +141,9 @@ class Recorder(RoundCallback):
 
     def __init__(self, directory: str | Path) -> None:
         self.run = RunDirectory(Path(directory))
+        self.measure = report.REGRET
         self.cumulative = torch.zeros(0, dtype=torch.float64)
-        """(R,), regret so far"""
+        """(R,), regret or reward so far"""
         self.clicks = torch.zeros(0, dtype=torch.float64)
         """(R,), rewards so far"""
         self.recorded = 0
@@ -147,6 +151,9 @@ class Recorder(RoundCallback):
         self._pending: list[pa.Table] = []
         self._pending_from = 1
         self._started = time.monotonic()
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self.measure = report.REGRET if _data(trainer).environment.knows_regret else report.CTR
 
     # ---- rounds -------------------------------------------------------------------------------------------------
 
@@ -162,27 +169,31 @@ class Recorder(RoundCallback):
         if not len(self.cumulative):
             self.cumulative = torch.zeros(agent.replicas, dtype=torch.float64)
             self.clicks = torch.zeros(agent.replicas, dtype=torch.float64)
-        regret = self.cumulative[:, None] + history.regret.double().cpu().cumsum(1)
-        alive = torch.ones(agent.replicas, dtype=torch.bool) if agent.alive is None else agent.alive.cpu()
-        self._pending.append(_rows(history, regret, alive))
-        self.cumulative = torch.where(alive, regret[:, -1], self.cumulative)
-        self.clicks += history.reward.double().cpu().sum(1) * alive
+        valid = torch.ones_like(history.reward, dtype=torch.bool) if history.valid is None else history.valid
+        valid = valid.cpu()
+        gained = history.reward if history.regret is None else history.regret
+        grown = self.cumulative[:, None] + (gained.double().cpu() * valid).cumsum(1)
+        self._pending.append(_rows(history, grown, valid, self.measure))
+        self.cumulative = grown[:, -1]
+        self.clicks += (history.reward.double().cpu() * valid).sum(1)
         self.recorded = int(history.t[-1])
-        self._log(trainer, agent, alive)
+        self._log(trainer, agent)
 
-    def _log(self, trainer: L.Trainer, agent: Agent, alive: Tensor) -> None:
-        """The regret with its band, of every setting where replicas compare settings; radius and dimension."""
+    def _log(self, trainer: L.Trainer, agent: Agent) -> None:
+        """Regret or reward with its band, of every setting where replicas compare settings; radius and dimension."""
         if not trainer.loggers:
             return
         metrics = {"round": float(self.recorded)}
+        alive = (agent.diverged_at == 0).tolist()
+        name = self.measure.column.removeprefix("cumulative_")
         for label, members in report.groups([agent.settings.of(r) for r in range(agent.replicas)]).items():
             kept = [r for r in members if alive[r]]
             if not kept:
                 continue
             where = f"{label}/" if agent.settings.compared else ""
             band = interval(self.cumulative[kept].numpy())
-            for name in ("mean", "low", "high"):
-                metrics[f"regret/{where}{name}"] = float(getattr(band, name))
+            for end in ("mean", "low", "high"):
+                metrics[f"{name}/{where}{end}"] = float(getattr(band, end))
             metrics[f"{where}radius"] = float(agent.radius[kept].mean())
             metrics[f"{where}effective_dimension"] = float(agent.effective_dimension[kept].mean())
         for logger in trainer.loggers:
@@ -222,12 +233,13 @@ class Recorder(RoundCallback):
         """Put the result together; also when a resumed run has no round left to play."""
         if stage != "fit" or not self.recorded:
             return
+        data = _data(trainer)
         assert isinstance(pl_module, Agent)
         self._write_part()
         write_beside(self.run.rounds, self._merge_parts)
-        summary = self._summary(pl_module, finished=self.recorded == self._rounds(trainer))
-        curves = report.read_curves(self.run.rounds)
-        write_beside(self.run.curve, lambda path: report.plot_regret(curves, summary, path))
+        summary = self._summary(pl_module, data)
+        curves = report.read_curves(self.run.rounds, self.measure)
+        write_beside(self.run.curve, lambda path: report.plot(curves, summary, path))
         report.log_result(trainer.loggers, curves, summary, self.run.curve)
         write_beside(self.run.summary, lambda path: path.write_text(json.dumps(summary, indent=2) + "\n"))
         if summary["finished"]:
@@ -236,32 +248,35 @@ class Recorder(RoundCallback):
             self.run.parts.rmdir()
 
     def _merge_parts(self, target: Path) -> None:
-        with pq.ParquetWriter(target, SCHEMA, compression="zstd") as writer:
+        with pq.ParquetWriter(target, schema(self.measure), compression="zstd") as writer:
             for part in self.run.sorted_parts():
                 writer.write_table(pq.read_table(part))
 
-    @staticmethod
-    def _rounds(trainer: L.Trainer) -> int:
-        data: BanditData = trainer.datamodule  # type: ignore[attr-defined]
-        return data.rounds
-
-    def _summary(self, agent: Agent, finished: bool) -> dict[str, Any]:
-        diverged = agent.diverged_at.tolist()
-        replicas = [
-            {
-                "replica": replica,
-                **agent.settings.of(replica),
-                "regret": float(self.cumulative[replica]),
-                "mean_reward": float(self.clicks[replica]) / (diverged[replica] or self.recorded),
-                "diverged_at": diverged[replica] or None,
-            }
-            for replica in range(agent.replicas)
-        ]
+    def _summary(self, agent: Agent, data: BanditData) -> dict[str, Any]:
+        diverged, played = agent.diverged_at.tolist(), agent.rounds.tolist()
+        counts = data.environment.counts()
+        counted = counts.pop("replicas", [{}] * agent.replicas)
+        replicas = []
+        for replica in range(agent.replicas):
+            clicks = float(self.clicks[replica])
+            rate = clicks / played[replica] if played[replica] else 0.0
+            regret = {"regret": float(self.cumulative[replica]), "mean_reward": rate}
+            replicas.append(
+                {
+                    "replica": replica,
+                    **agent.settings.of(replica),
+                    **(regret if self.measure is report.REGRET else {"ctr": rate, "clicks": clicks}),
+                    **counted[replica],
+                    "diverged_at": diverged[replica] or None,
+                }
+            )
         return {
             "agent": agent.name,
-            "finished": finished,
+            "measure": self.measure.name,
+            "finished": data.finished,
             "rounds": self.recorded,
-            "over_replicas": report.over_replicas(replicas),
+            **counts,
+            "over_replicas": report.over_replicas(replicas, self.measure),
             "replicas": replicas,
             "seconds": round(self._elapsed(), 3),
             "versions": {
@@ -271,19 +286,23 @@ class Recorder(RoundCallback):
         }
 
 
-def _rows(history: History, regret: Tensor, alive: Tensor) -> pa.Table:
-    """One row a round and replica, by round and then replica, without the replicas that diverged."""
-    replicas = alive.nonzero().flatten()
-    rounds = len(history.t)
+def _data(trainer: L.Trainer) -> BanditData:
+    return trainer.datamodule  # type: ignore[attr-defined, no-any-return]
+
+
+def _rows(history: History, grown: Tensor, valid: Tensor, measure: report.Measure) -> pa.Table:
+    """One row a round and replica, by round and then replica, without the rounds that a replica did not have."""
+    rounds, replicas = valid.T.nonzero(as_tuple=True)
 
     def column(values: Tensor) -> Any:
-        return values.cpu()[replicas].T.reshape(-1).numpy()
+        return values.cpu()[replicas, rounds].numpy()
 
     columns = {
-        "replica": np.tile(replicas.numpy(), rounds),
-        "t": np.repeat(history.t.numpy(), len(replicas)),
-        "cumulative_regret": column(regret),
+        "replica": replicas.numpy(),
+        "t": history.t[rounds].numpy(),
+        measure.column: column(grown),
         "logdet": column(history.effective_dimension),
         **{name: column(getattr(history, name)) for name in ("arm", "reward", "score", "mean", "bonus", "radius")},
+        **({} if history.event is None else {"event": column(history.event)}),
     }
-    return pa.table({name: pa.array(columns[name], type=SCHEMA.field(name).type) for name in SCHEMA.names})
+    return pa.table({field.name: pa.array(columns[field.name], type=field.type) for field in schema(measure)})

@@ -299,7 +299,7 @@ def test_a_kill_between_the_last_checkpoint_and_the_summary(directory: Path, mon
         raise KeyError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nl_lightning.report.plot_regret", killed)
+        patch.setattr("nl_lightning.report.plot", killed)
         with pytest.raises(KeyError, match="killed"):
             main(["fit", H1, *SMALL, "--run.id=cut"])
     assert not Path("runs/h1/cut/summary.json").exists()

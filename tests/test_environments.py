@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from nl_lightning.environments import Deal, Environment, Synthetic
+from nl_lightning.environments import Deal, Simulation, Synthetic
 from nl_lightning.environments.synthetic import FUNCTIONS, different
 from nl_lightning.errors import InputError
 from nl_lightning.link import mu, slope
@@ -117,7 +117,7 @@ def test_slope_keeps_its_digits() -> None:
     ],
 )
 def test_what_an_environment_deals_is_checked(change: dict[str, torch.Tensor], text: str) -> None:
-    class Odd(Environment):
+    class Odd(Simulation):
         dim = 3
 
         def _prepare(self, seeds: Sequence[int]) -> None:

@@ -77,7 +77,7 @@ def test_callbacks_see_every_round_after_its_update(fit: Fit) -> None:
         seen: list[tuple[int, float, float]] = []
 
         def on_round_end(self, trainer: L.Trainer, agent: Agent, played: Round) -> None:
-            self.seen.append((played.t, float(agent.radius[0]), float(played.regret[0])))
+            self.seen.append((int(played.t[0]), float(agent.radius[0]), float(played.regret[0])))
 
     see = See()
     _, rounds = fit(make("NeuralLog-UCB-2"), rounds=40, callbacks=[see, Confidence()])
@@ -125,7 +125,7 @@ class Die(RoundCallback):
         self.t = t
 
     def on_round_end(self, trainer: L.Trainer, agent: Agent, played: Round) -> None:
-        if played.t == self.t:
+        if played.t[0] == self.t:
             raise SystemExit("killed")
 
 

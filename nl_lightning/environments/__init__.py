@@ -1,6 +1,6 @@
-"""What deals the rounds: the arms of each, and the reward of every arm."""
+"""Where an agent's rounds come from."""
 
-from nl_lightning.environments.environment import Deal, Environment
+from nl_lightning.environments.environment import Deal, Environment, OnRound, Simulation
 from nl_lightning.environments.synthetic import Synthetic
 
-__all__ = ["Deal", "Environment", "Synthetic"]
+__all__ = ["Deal", "Environment", "OnRound", "Simulation", "Synthetic"]

@@ -1,8 +1,8 @@
-"""The one abstract environment."""
+"""What agents play in: the abstract environment, and the simulation, which knows the reward of every arm."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -10,6 +10,46 @@ from torch import Tensor
 from nl_lightning.checks import check_finite
 from nl_lightning.errors import InputError
 from nl_lightning.randomness import CHUNK
+from nl_lightning.rounds import History, Round
+
+if TYPE_CHECKING:
+    from nl_lightning.agent import Agent
+
+OnRound = Callable[[Round], None]
+"""What is done after every round: design matrix and radii first of all."""
+
+
+class Environment(ABC):
+    """Where an agent's rounds come from."""
+
+    dim: int
+    """d, the features of an arm"""
+    knows_regret: bool
+    """Whether a run is judged by its regret, or else by its rewards"""
+
+    @abstractmethod
+    def prepare(self, seeds: Sequence[int], like: Tensor) -> None:
+        """Begin anew with these replicas; arms will have the device and the precision of ``like``."""
+
+    @abstractmethod
+    def play(self, agent: "Agent", start: int, count: int, on_round: OnRound) -> History:
+        """Play rounds start + 1, ..., start + count; fewer, if no replica can go on so far."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no round is left for any replica."""
+        return False
+
+    def counts(self) -> dict[str, Any]:
+        """What else is to be told of a run: over all replicas, and under ``replicas`` of each."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is needed to go on, beside the number of rounds."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """Go on from here; where rounds are functions of their number, there is nothing to do."""
 
 
 class Deal(NamedTuple):
@@ -26,21 +66,57 @@ class Deal(NamedTuple):
         return Deal(self.arms[:, start:stop], self.reward[:, start:stop], self.regret[:, start:stop])
 
 
-class Environment(ABC):
+class Simulation(Environment):
     """Deals rounds 0, 1, 2, ... of R replicas as a function of the round: it has no state to keep or to lose."""
 
-    dim: int
-    """d, the features of an arm"""
+    knows_regret = True
 
     def __init__(self) -> None:
         self._like = torch.empty(0)
         self._chunks: dict[int, Deal] = {}
 
     def prepare(self, seeds: Sequence[int], like: Tensor) -> None:
-        """Make the problems of these replicas; deals will have the device and the precision of ``like``."""
         self._like = like
         self._chunks = {}
         self._prepare(seeds)
+
+    def play(self, agent: "Agent", start: int, count: int, on_round: OnRound) -> History:
+        deal = self.deal(start, count)
+        choices, radius, dimension = [], [], []
+        views = agent.look_ahead(deal.arms)
+        alive = agent.alive
+        # Buffers by their dictionary: asked for by name, nn.Module looks for them in three places.
+        state = cast(dict[str, Tensor], agent._buffers)
+        t = torch.arange(start + 1, start + count + 1)
+        numbers = t.unsqueeze(1).expand(-1, agent.replicas).unbind(0)
+        for view, number, rewards, regrets in zip(
+            views, numbers, deal.reward.unbind(1), deal.regret.unbind(1), strict=True
+        ):
+            choice = agent.choose(view)
+            on_round(Round(number, choice, rewards, regrets, alive))
+            choices.append(choice)
+            radius.append(state["radius"])
+            dimension.append(state["effective_dimension"])
+
+        arm = torch.stack([choice.arm for choice in choices], dim=1)
+
+        def chosen(values: Tensor) -> Tensor:
+            return values.gather(2, arm.unsqueeze(2)).squeeze(2)
+
+        index = arm[..., None, None].expand(-1, -1, 1, self.dim)
+        return History(
+            t=t,
+            x=deal.arms.gather(2, index).squeeze(2),
+            arm=arm,
+            reward=chosen(deal.reward),
+            regret=chosen(deal.regret),
+            score=chosen(torch.stack([choice.score for choice in choices], dim=1)),
+            mean=chosen(torch.stack([choice.mean for choice in choices], dim=1)),
+            bonus=chosen(torch.stack([choice.bonus for choice in choices], dim=1)),
+            radius=torch.stack(radius, dim=1),
+            effective_dimension=torch.stack(dimension, dim=1),
+            valid=None if alive is None else alive.unsqueeze(1).expand(-1, count),
+        )
 
     def deal(self, start: int, count: int) -> Deal:
         """Rounds start, ..., start + count - 1."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nl_lightning.checks import check_whole
-from nl_lightning.environments.environment import Deal, Environment
+from nl_lightning.environments.environment import Deal, Simulation
 from nl_lightning.errors import InputError
 from nl_lightning.link import mu
 from nl_lightning.randomness import CHUNK, Stream, generator
@@ -26,7 +26,7 @@ FUNCTIONS: dict[Function, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 
 @final
-class Synthetic(Environment):
+class Synthetic(Simulation):
     """Clicks with probability mu(h(x)) for one of the paper's functions h.
 
     h1 = 0.2 (x.th)^4, h2 = 20 cos(x.th), h3 = 5 x^T Th x, h4 = 10 (x.th)^2, h5 = x^T Th^T Th x, h6 = cos(3 x.th).
