@@ -1,7 +1,8 @@
-"""The command line: LightningCLI's ``fit`` and ``test`` for bandits.
+"""The command line: LightningCLI's ``fit`` and ``test`` for bandits, and ``compare``.
 
 python -m nl_lightning fit --config configs/h1.yaml [--model.nu 0.1] [--data.rounds 500]
 python -m nl_lightning fit --resume runs/h1/20250101-120000
+python -m nl_lightning compare --config configs/obd.yaml
 python -m nl_lightning test --config runs/h1/ID/config.yaml --ckpt_path runs/h1/ID/checkpoints/last.ckpt
 """
 
@@ -191,6 +192,8 @@ class BanditCLI(LightningCLI):
         if summary is None:
             return
         self.console.print(report.table(summary))
+        for note in report.notes(summary):
+            self.console.print(note, soft_wrap=True)
         self.console.print(f"Run directory: {self.run.path}", soft_wrap=True)
         if not summary["finished"]:
             self._say_how_to_go_on()
@@ -264,6 +267,12 @@ def _wandb_is_offline() -> bool:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line; errors that a user can mend are shown as one text, with an exit code that is not 0."""
+    arguments = list(sys.argv[1:] if args is None else args)
+    if arguments[:1] == ["compare"]:
+        from nl_lightning import compare
+
+        compare.main(arguments[1:], fit=lambda options: main(["fit", *options]))
+        return
     # Lightning's notes on hardware and its advertisements; warnings stay.
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
     for message in _KNOWN_WARNINGS:
@@ -278,7 +287,8 @@ def main(args: Sequence[str] | None = None) -> None:
             seed_everything_default=False,
             auto_configure_optimizers=False,
             parser_class=BanditParser,
-            args=_by_class(_resume(list(sys.argv[1:] if args is None else args))),
+            args=_by_class(_resume(arguments)),
+            parser_kwargs={"description": _DESCRIPTION},
         )
     except Exception as error:
         # jsonargparse wraps what a constructor raised
@@ -289,6 +299,11 @@ def main(args: Sequence[str] | None = None) -> None:
         print(f"error: {text}", file=sys.stderr)
         sys.exit(1)
 
+
+_DESCRIPTION = """Neural logistic bandits.
+fit: train an agent. test: play a trained agent on rounds it has not seen.
+compare: fit several agents with one config and compare them (python -m nl_lightning compare --help).
+Logs of clicks: python -m replay --help."""
 
 _KNOWN_WARNINGS = (
     "LightningCLI's args parameter",

@@ -34,7 +34,7 @@ class Measure(NamedTuple):
 
 
 REGRET = Measure("regret", "cumulative_regret", "cumulative regret", 1, -1)
-CTR = Measure("ctr", "cumulative_reward", "cumulative reward", 5, 1)
+CTR = Measure("ctr", "cumulative_reward", "cumulative reward", 4, 1)
 MEASURES = {measure.name: measure for measure in (REGRET, CTR)}
 
 
@@ -97,6 +97,7 @@ def over_replicas(replicas: Sequence[dict[str, Any]], measure: Measure = REGRET)
             row |= {name: float(np.mean([member[name] for member in alive])) for name in ("clicks", "accepted", "seen")}
             row |= {"over_seeds_low": _number(low), "over_seeds_high": _number(high)}
             (low, high), level = wilson(row["clicks"], row["accepted"]), 0.95
+            row[measure.name] = row["clicks"] / max(row["accepted"], 1)
         row |= {f"{measure.name}_low": _number(low), f"{measure.name}_high": _number(high), "level": level}
         rows.append(row)
 
@@ -108,16 +109,16 @@ def over_replicas(replicas: Sequence[dict[str, Any]], measure: Measure = REGRET)
 
 def plot(curves: Curves, summary: dict[str, Any], path: Path) -> None:
     """Mean regret or reward and its band, one curve a setting."""
-    bands = [(_label(row, summary), curves.t, band) for row, band in _bands(curves, summary)]
+    shown = [(_label(row, summary), curves.t, band) for row, band in bands(curves, summary)]
     hidden = len(summary["over_replicas"]) - _SHOWN
     more = f", best {_SHOWN} of {len(summary['over_replicas'])} settings" if hidden > 0 else ""
     seeds = max(len(row["replicas"]) for row in summary["over_replicas"])
     over = f"mean and {LEVEL:.0%} band over {seeds} seeds" if seeds > 1 else "one seed"
-    draw(bands, MEASURES[summary["measure"]], f"{summary['agent']}: {over}{more}", summary.get("log"), path)
+    draw(shown, MEASURES[summary["measure"]], f"{summary['agent']}: {over}{more}", summary.get("log"), path)
 
 
 def draw(
-    bands: Sequence[tuple[str, NDArray[np.int64], Interval]],
+    shown: Sequence[tuple[str, NDArray[np.int64], Interval]],
     measure: Measure,
     title: str,
     log: Mapping[str, Any] | None,
@@ -128,12 +129,12 @@ def draw(
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    shade = 0.2 if len(bands) <= 3 else 0.07
-    for label, t, band in bands:
+    shade = 0.2 if len(shown) <= 3 else 0.07
+    for label, t, band in shown:
         (line,) = axes.plot(t, band.mean, label=label)
         if not np.isnan(band.low).all():
             axes.fill_between(t, band.low, band.high, color=line.get_color(), alpha=shade, linewidth=0)
-    last = max(int(t[-1]) for _, t, _ in bands)
+    last = max(int(t[-1]) for _, t, _ in shown)
     if log:
         axes.plot([0, last], [0, last * log["ctr"]], "--", color="grey", label="the logging policy")
     xlabel = "accepted events t" if log else "round t"
@@ -146,22 +147,56 @@ def draw(
 
 def table(summary: dict[str, Any]) -> Table:
     """The result as a short table."""
-    measure = MEASURES[summary["measure"]]
+    measure, rows = MEASURES[summary["measure"]], summary["over_replicas"]
     title = f"{summary['agent']} after {summary['rounds']} rounds, {summary['seconds']:.1f} s"
-    level = summary["over_replicas"][0]["level"]
-    counted = [] if measure is REGRET else ["clicks", "accepted", "seen"]
     result = Table(title=title, title_justify="left")
-    heads = [*SETTINGS, "seeds", *counted, measure.name, f"{level:.0%} interval", "diverged"]
-    for name in heads:
+    counted = [] if measure is REGRET else ["clicks", "accepted"]
+    settings = [name for name in SETTINGS if measure is REGRET or len({row[name] for row in rows}) > 1]
+    for name in [*settings, "seeds", *counted, measure.name, f"{rows[0]['level']:.0%} interval", "diverged"]:
         result.add_column(name.upper() if name == "ctr" else name, justify="right")
-    for row in summary["over_replicas"][:_SHOWN]:
-        cells = [f"{row[name]:g}" for name in SETTINGS]
+    for row in rows[:_SHOWN]:
+        cells = [f"{row[name]:g}" for name in settings]
         counts = [_rounded(row.get(name), 1) for name in counted]
         result.add_row(*cells, str(len(row["replicas"])), *counts, *estimate(row, measure), str(row["diverged"]))
-    left_out = len(summary["over_replicas"]) - _SHOWN
+    left_out = len(rows) - _SHOWN
     if left_out > 0:
         result.caption = f"and {left_out} more settings in summary.json"
     return result
+
+
+def notes(summary: dict[str, Any]) -> list[str]:
+    """What must be said beside the CTR of a replay: what became of the events, and what the number does not tell."""
+    log = summary.get("log")
+    if log is None:
+        return []
+    counted = [replica for replica in summary["replicas"] if replica["diverged_at"] is None] or summary["replicas"]
+
+    def mean(values: Iterable[float]) -> str:
+        return f"{np.mean(list(values)):,.0f}"
+
+    reasons = [f"{mean(r['rejected'][why] for r in counted)} {why}" for why in counted[0]["rejected"]]
+    seen, accepted = (mean(r[name] for r in counted) for name in ("seen", "accepted"))
+    lines = [
+        f"Events of a replica: {seen} seen, {accepted} accepted; rejected: {', '.join(reasons)}, "
+        f"{log['bad_rows']:,} bad rows."
+    ]
+    if summary["candidates"] == "affinity":
+        lines.append(
+            "candidates: affinity shows sets that depend on the logged item, so that this CTR is that of no single "
+            "policy; uniform and all are unbiased."
+        )
+    if summary["rejection"] == "biased-match" and not log["uniform"]:
+        lines.append("rejection: biased-match on a log that is not uniform favours what the log showed often.")
+    lost = summary["unseen_categories"]
+    if lost:
+        lines.append(f"{lost:,} user categories were not seen when features were fitted; they count as zeros.")
+    clicks = np.mean([r["clicks"] for r in counted])
+    lines.append(
+        f"The log has {log['clicks']:,} clicks in {log['events']:,} events (CTR {log['ctr']:.5f}); a replica met "
+        f"{clicks:.1f} of them."
+        + (" So few clicks cannot tell agents apart: look at the intervals." if clicks < 100 else "")
+    )
+    return lines
 
 
 def estimate(row: Mapping[str, Any], measure: Measure) -> tuple[str, str]:
@@ -184,7 +219,7 @@ def log_result(loggers: Iterable[Logger], curves: Curves, summary: dict[str, Any
 
         columns = [
             (f"{_label(row, summary)} {name}", getattr(band, name).tolist())
-            for row, band in _bands(curves, summary)
+            for row, band in bands(curves, summary)
             for name in ("low", "mean", "high")
             if not np.isnan(getattr(band, name)).all()
         ]
@@ -199,15 +234,15 @@ def log_result(loggers: Iterable[Logger], curves: Curves, summary: dict[str, Any
         logger.experiment.summary.update({**final, "finished": summary["finished"], "result": summary["over_replicas"]})
 
 
-def _bands(curves: Curves, summary: dict[str, Any]) -> list[tuple[dict[str, Any], Interval]]:
+def bands(curves: Curves, summary: dict[str, Any]) -> list[tuple[dict[str, Any], Interval]]:
     """The band of each of the best settings over its replicas that did not diverge."""
     diverged = {row["replica"] for row in summary["replicas"] if row["diverged_at"] is not None}
-    bands = []
+    found = []
     for row in summary["over_replicas"][:_SHOWN]:
         members = [r for r in row["replicas"] if r not in diverged]
         if members:
-            bands.append((row, interval(curves.value[members])))
-    return bands
+            found.append((row, interval(curves.value[members])))
+    return found
 
 
 def _label(row: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
