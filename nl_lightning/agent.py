@@ -218,14 +218,23 @@ class Agent(L.LightningModule, ABC):
     @torch.no_grad()
     def evaluate(self, arms: Tensor) -> tuple[Tensor, Factors, Tensor]:
         """Mean, factors and observation of arms (R, N, d)."""
-        precise = self.lam.dtype
+        f, mean, prepared = self._estimate(arms)
+        weight = slope(f) if self.variance_weighted else torch.ones_like(f)
+        weighed = self.design.weigh(prepared, weight.to(self.lam.dtype))
+        informative = self.information.weigh(prepared, self._information_weight.unsqueeze(1))
+        return mean, prepared, torch.cat([*weighed, *informative], dim=-1)
+
+    @torch.no_grad()
+    def mean_and_bonus(self, arms: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and bonus (R, N) of arms (R, N, d), for an agent that is asked and does not learn."""
+        _, mean, prepared = self._estimate(arms)
+        return mean, self.score(mean, prepared, None)[1]
+
+    def _estimate(self, arms: Tensor) -> tuple[Tensor, Tensor, Factors]:
+        """f, the mean that the bonus is added to, and the factors of the gradient, prepared for the design."""
         f, factors = self.network.factors(arms)
         mean = mu(f) if self.mean_is_probability else f
-        weight = slope(f) if self.variance_weighted else torch.ones_like(f)
-        prepared = self.design.prepare(factors)
-        weighed = self.design.weigh(prepared, weight.to(precise))
-        informative = self.information.weigh(prepared, self._information_weight.unsqueeze(1))
-        return mean.to(precise), prepared, torch.cat([*weighed, *informative], dim=-1)
+        return f, mean.to(self.lam.dtype), self.design.prepare(factors)
 
     def choose(self, view: View) -> Choice:
         """Score the arms of a view and take the best one; of equal ones any, with equal chances.

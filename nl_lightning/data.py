@@ -47,6 +47,12 @@ class BanditData(L.LightningDataModule):
         self.played = 0
         self.environment.prepare(agent.settings.seeds, agent.network.weights[0])
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"environment": self.environment.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.environment.load_state_dict(state_dict["environment"])
+
     def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
         """Batches are made on the agent's device."""
         return batch
@@ -124,12 +130,11 @@ class RoundLoader:
             x, reward = agent.buffer.rows()
             yield TrainingBatch(x, reward, resting, due=data.played == before + every)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"played": self.data.played, "environment": self.data.environment.state_dict()}
+    def state_dict(self) -> dict[str, int]:
+        return {"played": self.data.played}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self.data.played = state_dict["played"]
-        self.data.environment.load_state_dict(state_dict["environment"])
 
 
 class DealLoader:

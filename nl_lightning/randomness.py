@@ -26,6 +26,7 @@ class Stream(IntEnum):
     CANDIDATES = 4
     REJECTION = 5
     LOGGED_ACTIONS = 6
+    BOOTSTRAP = 7
 
 
 def generator(seed: int, stream: Stream, *index: int) -> torch.Generator:

@@ -1,0 +1,7 @@
+"""What a learning agent would have earned, from logged clicks: logs in Parquet, rejection sampling, estimates."""
+
+from replay.environment import ReplayLog
+from replay.features import Features
+from replay.stream import Log
+
+__all__ = ["Features", "Log", "ReplayLog"]

@@ -1,0 +1,243 @@
+"""A log as an environment: agents learn on it by rejection sampling.
+
+An agent does not change between two events that it accepts, so it scores many events at once and takes the first one
+whose logged item it picks. Replicas accept different events; each has its own place in the log, and they wait for each
+other at a call of TrainNN only.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor
+
+from nl_lightning.checks import check_whole
+from nl_lightning.environments import Environment, OnRound
+from nl_lightning.rounds import History
+from replay.candidates import Protocol, candidates, check_protocol
+from replay.features import DIM, Features
+from replay.matching import Block, Played, history, play_block
+from replay.rejection import Rule, check_rule, kept
+from replay.sample import bundled_log
+from replay.shown import Place, Shown, ShownGroup
+from replay.stream import Log
+
+if TYPE_CHECKING:
+    from nl_lightning.agent import Agent
+
+_ARMS_AT_ONCE = 100_000
+"""Arms that are evaluated at once, over all replicas: bounds the memory."""
+
+_CACHE_BYTES = 200_000_000
+"""Row groups that are kept because a replica may still be there."""
+
+
+@final
+class ReplayLog(Environment):
+    """Logged clicks: an agent that picks the logged item sees whether it was clicked, another one sees nothing.
+
+    Args:
+        log: directory of a log (``python -m replay convert``); left out, the sample random/all that obp carries.
+        candidates: which items an event shows. ``affinity``: the logged one and those with the user's highest affinity
+            (the paper's protocol; the set depends on the logged item, so the CTR is that of no single policy).
+            ``uniform``: drawn uniformly, whatever was logged; events whose logged item is not among them are left out.
+            ``all``: all items. The last two are unbiased.
+        arms: number K of items that an event shows (not for ``all``).
+        rejection: which events count. ``propensity``: they are kept with probability c / propensity, which undoes the
+            preferences of the logging policy and keeps everything of a uniform log. ``match``: all; refused for a log
+            that is not uniform. ``biased-match``: all, whatever the log.
+        propensity_floor: the constant c; left out, the smallest propensity of the log. A larger one keeps more events,
+            but prefers items whose propensity is below it.
+        fit_rows: events that features are fitted on, the first ones of the log; left out, all of them.
+        seed: seed of the candidate sets and of the propensity correction; all replicas see the same.
+    """
+
+    dim = DIM
+    knows_regret = False
+
+    def __init__(
+        self,
+        log: str | None = None,
+        candidates: Protocol = "affinity",
+        arms: int = 5,
+        rejection: Rule = "propensity",
+        propensity_floor: float | None = None,
+        fit_rows: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_whole(0, seed=seed)
+        if fit_rows is not None:
+            check_whole(1, fit_rows=fit_rows)
+        self.log = Log(bundled_log() if log is None else Path(log))
+        self.protocol = candidates
+        self.arms = check_protocol(candidates, arms, self.log.n_items)
+        self.rejection = rejection
+        self.c = check_rule(rejection, propensity_floor, self.log.contents, str(self.log.path))
+        self.fit_rows, self.seed = fit_rows, seed
+        self.features: Features | None = None
+        self._places: list[Place] = []
+
+    # ---- state ----------------------------------------------------------------------------------------------------
+
+    def prepare(self, seeds: Sequence[int], like: Tensor) -> None:
+        self._like = like
+        self._places = [Place(self.log) for _ in seeds]
+        self._shown: OrderedDict[int, ShownGroup] = OrderedDict()
+        self._unseen: dict[int, tuple[int, int]] = {}
+
+    @property
+    def ended(self) -> bool:
+        return all(place.group == len(self.log.groups) for place in self._places)
+
+    def state_dict(self) -> dict[str, Any]:
+        features = None if self.features is None else self.features.state_dict()
+        places = [place.state() for place in self._places]
+        log = {"rows": self.log.rows, "clicks": self.log.contents.clicks, "items": self.log.n_items}
+        settings = {"candidates": self.protocol, "arms": self.arms, "rejection": self.rejection, "c": self.c}
+        settings["seed"] = self.seed
+        return {"features": features, "places": places, "unseen": self._unseen, "log": log, "settings": settings}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.features = Features.from_state_dict(state["features"])
+        self.features.check(self.log)
+        self._unseen = dict(state["unseen"])
+        for place, stored in zip(self._places, state["places"], strict=True):
+            place.go_to(*stored)
+
+    def counts(self) -> dict[str, Any]:
+        """What became of the events, and what the log is."""
+        contents, shown = self.log.contents, list(self._unseen.values())
+        unseen, missing = (sum(pair[i] for pair in shown) for i in range(2))
+        return {
+            "log": {
+                "path": str(self.log.path),
+                "policy": self.log.description.get("policy"),
+                "campaign": self.log.description.get("campaign"),
+                "events": contents.rows,
+                "clicks": contents.clicks,
+                "ctr": contents.ctr,
+                "uniform": contents.uniform,
+                "bad_rows": self.log.skipped,
+            },
+            "candidates": self.protocol,
+            "rejection": self.rejection,
+            "propensity_floor": self.c,
+            "unseen_categories": unseen,
+            "missing_categories": missing,
+            "replicas": [place.counts() for place in self._places],
+        }
+
+    # ---- rounds ---------------------------------------------------------------------------------------------------
+
+    def play(self, agent: "Agent", start: int, count: int, on_round: OnRound) -> History:
+        alive = torch.ones_like(agent.diverged_at, dtype=torch.bool) if agent.alive is None else agent.alive
+        missing = torch.where(alive, count, 0)
+        blocks: list[Played] = []
+        while (wanting := (missing > 0).tolist()) and any(wanting):
+            block = self._block(agent, wanting, int(missing.max()))
+            if block is None:
+                for place, wants in zip(self._places, wanting, strict=True):
+                    if wants:
+                        place.advance(0, self._group)
+                break
+            played = play_block(agent, block, missing, start + count, on_round)
+            blocks.append(played)
+            missing = played.missing
+            for place, passed, accepted in zip(
+                self._places, played.passed.tolist(), played.accepted.sum(1).tolist(), strict=True
+            ):
+                place.accepted += accepted
+                place.advance(passed, self._group)
+        return history(blocks, start, count - int(missing[alive].min()) if blocks else 0, agent)
+
+    def _group(self, number: int) -> ShownGroup:
+        """The events of a row group that are shown to agents."""
+        if number in self._shown:
+            self._shown.move_to_end(number)
+            return self._shown[number]
+        if self.features is None:
+            self.features = Features.fit(self.log, self.fit_rows)
+        group = self.log.groups[number]
+        events = self.log.events(group)
+        arms = candidates(events, self.protocol, self.arms, self.log.n_items, self.seed)
+        codes, unseen = self.features.encode(events)
+        self._unseen[number] = (unseen.unseen, unseen.missing)
+        in_set = arms.logged >= 0
+        thinned = in_set & ~kept(events, self.c, self.seed, group)
+        index = (in_set & ~thinned).nonzero().flatten()
+
+        def there(column: Tensor) -> Tensor:
+            return column[index].to(self._like.device)
+
+        # what lies behind, once i of the shown events are passed: rows, not in the set, thinned
+        passed = torch.stack([torch.ones_like(in_set), ~in_set, thinned], dim=1).cumsum(0)
+        behind = torch.cat([torch.zeros_like(passed[:1]), passed[index]])
+        behind[-1] = passed[-1]
+        events_shown = Shown(
+            row=index + group.first,
+            codes=there(codes),
+            position=there(events.position),
+            item=there(arms.item),
+            affinity=there(arms.affinity),
+            logged=there(arms.logged),
+            click=there(events.click),
+        )
+        self._shown[number] = ShownGroup(events_shown, behind)
+        while sum(group.bytes for group in self._shown.values()) > _CACHE_BYTES and len(self._shown) > 1:
+            self._shown.popitem(last=False)
+        return self._shown[number]
+
+    def _block(self, agent: "Agent", wanting: list[bool], missing: int) -> "Block | None":
+        """The next events of every replica that wants some, evaluated; None where there are none."""
+        window = 3 * self.arms + 1
+        # With uniform logging one event in K is accepted; a few more, so that mostly one block does.
+        length = int(1.25 * missing * self.arms) + window
+        length = max(window, min(length, _ARMS_AT_ONCE // (self.arms * len(wanting))))
+        parts = [
+            place.events(length, self._group) if wants else []
+            for place, wants in zip(self._places, wanting, strict=True)
+        ]
+        lengths = [sum(len(part.row) for part in replica) for replica in parts]
+        if not any(lengths):
+            return None
+        filler = next(part for replica in parts for part in replica).slice(0, 1)
+        length = max(lengths)
+        joined = [_joined(replica or [filler], length) for replica in parts]
+        events = Shown(*(torch.stack(column) for column in zip(*joined, strict=True)))
+        assert self.features is not None
+        if self._features_like is not self._like:
+            self._fitted, self._features_like = self.features.to(self._like), self._like
+        arms = self._fitted.arms(events.codes, events.position, events.item, events.affinity)
+        mean, factors, observation = agent.evaluate(arms.flatten(1, 2))
+        noise = [_noise(agent, replica, rows, self.arms) for replica, rows in enumerate(events.row)]
+        scored = torch.cat([mean.unsqueeze(-1), torch.stack(noise).to(mean).flatten(1, 2), *factors], dim=-1)
+        return Block(
+            window=min(window, length),
+            length=torch.tensor(lengths, device=mean.device),
+            row=events.row,
+            click=events.click.to(self._like),
+            logged=events.logged,
+            arms=arms,
+            scored=scored.unflatten(1, (length, self.arms)),
+            observation=observation.unflatten(1, (length, self.arms)),
+            factors=[factor.shape[-1] for factor in factors],
+        )
+
+    _features_like: Tensor | None = None
+
+
+def _joined(parts: list[Shown], length: int) -> Shown:
+    """Events one behind the other, the last one repeated up to a length."""
+    columns = zip(*parts, strict=True)
+    whole = [torch.cat(column) if len(parts) > 1 else column[0] for column in columns]
+    index = torch.arange(length).clamp_max(len(whole[0]) - 1)
+    return Shown(*(column[index.to(column.device)] for column in whole))
+
+
+def _noise(agent: "Agent", replica: int, rows: Tensor, arms: int) -> Tensor:
+    """The replica's random numbers for rows of the log: (C, K, 1), uniform, or (C, K, 2), uniform and normal."""
+    first = int(rows[0])
+    numbers = agent.noise.of_rows(replica, range(first, int(rows[-1]) + 1), arms)
+    return torch.stack([drawn[rows - first] for drawn in numbers if drawn is not None], dim=-1)

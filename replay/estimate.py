@@ -1,0 +1,159 @@
+"""What an evaluation tells of a frozen agent, as torchmetrics metrics.
+
+For event i with click r_i, logged with probability p_i, let m_i say whether the agent picks the logged item, and pi_i
+be the probability that it does (m_i itself, or for Thompson sampling a mean over Monte Carlo draws); w_i = pi_i / p_i.
+
+    match   sum m r / sum m            Wilson's interval
+    IPS     1/N sum w r                bootstrap over blocks of rows
+    SNIPS   sum w r / sum w            bootstrap over blocks of rows
+    acceptance rate  1/N sum m;   effective sample size  (sum w)^2 / sum w^2
+
+Everything is a function of sums over blocks of rows, so a log of any length is seen once and shards are added up.
+"""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric, MetricCollection
+
+from nl_lightning.randomness import Stream, generator
+from nl_lightning.statistics import wilson
+
+BLOCKS = 1000
+"""A log is cut into so many blocks of rows; a bootstrap draws them with replacement."""
+
+RESAMPLES = 2000
+LEVEL = 0.95
+
+_COLUMNS = ("events", "matches", "match_clicks", "weight", "weight2", "weighted_clicks", "monte_carlo")
+
+
+class Estimate(NamedTuple):
+    """Of each replica (R,); NaN where there is no interval."""
+
+    value: Tensor
+    low: Tensor
+    high: Tensor
+
+
+class BlockSums(Metric):
+    """Sums (R, blocks, columns) of what the estimates need.
+
+    Args:
+        replicas: number R.
+        rows: of the whole log.
+    """
+
+    full_state_update = False
+    sums: Tensor
+
+    def __init__(self, replicas: int, rows: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rows = rows
+        self.add_state("sums", torch.zeros(replicas, BLOCKS, len(_COLUMNS), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, row: Tensor, click: Tensor, match: Tensor, counts: Tensor, weight: Tensor, spread: Tensor) -> None:
+        """Events of the log: row, click (N,), match (R, N), counts (N,), weight w (R, N), spread (R, N).
+
+        ``counts`` is False for events that the match estimator leaves out (the propensity correction), ``spread`` the
+        Monte Carlo variance of w r.
+        """
+        clicks, matched = click.to(weight), (match & counts).to(weight)
+        ones = torch.ones_like(weight)
+        columns = (ones, matched, matched * clicks, weight, weight.square(), weight * clicks, spread)
+        # rows are whole numbers below 2^53: exact
+        block = row * BLOCKS // self.rows
+        self.sums.index_add_(1, block, torch.stack(columns, dim=-1))
+
+    def total(self, name: str) -> Tensor:
+        """(R,)"""
+        return self.sums[..., _COLUMNS.index(name)].sum(1)
+
+    @abstractmethod
+    def compute(self) -> Estimate:
+        """The estimate of each replica."""
+
+    def bootstrapped(self, numerator: str, denominator: str) -> Estimate:
+        """A ratio of sums, and the quantiles of the same ratio over resampled blocks."""
+        ratio = self.total(numerator) / self.total(denominator)
+        used = self.sums[0, :, 0] > 0
+        blocks = int(used.sum())
+        if blocks < 2:
+            return Estimate(ratio, *[torch.full_like(ratio, torch.nan)] * 2)
+        drawn = torch.randint(blocks, (RESAMPLES, blocks), generator=generator(0, Stream.BOOTSTRAP, blocks))
+        times = torch.zeros(RESAMPLES, blocks, dtype=torch.float64)
+        times.scatter_add_(1, drawn, torch.ones_like(times))
+        pair = self.sums[:, used][..., [_COLUMNS.index(numerator), _COLUMNS.index(denominator)]]
+        top, bottom = (times.to(pair) @ pair).unbind(-1)
+        # a resample without any weight says nothing
+        ends = torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=pair.dtype, device=pair.device)
+        low, high = (top / bottom).nanquantile(ends, dim=1)
+        return Estimate(ratio, low, high)
+
+
+@final
+class MatchCTR(BlockSums):
+    """sum m r / sum m, with Wilson's interval."""
+
+    def compute(self) -> Estimate:
+        clicks, matches = self.total("match_clicks"), self.total("matches")
+        pairs = zip(clicks.tolist(), matches.tolist(), strict=True)
+        low, high = torch.tensor([wilson(k, n, LEVEL) for k, n in pairs], dtype=clicks.dtype).T.to(clicks)
+        return Estimate(clicks / matches, low, high)
+
+
+@final
+class IPS(BlockSums):
+    """1/N sum w r"""
+
+    def compute(self) -> Estimate:
+        return self.bootstrapped("weighted_clicks", "events")
+
+    def monte_carlo_error(self) -> Tensor:
+        """(R,), standard error of the estimate that comes from estimated action probabilities."""
+        return self.total("monte_carlo").sqrt() / self.total("events")
+
+
+@final
+class SelfNormalisedIPS(BlockSums):
+    """sum w r / sum w"""
+
+    def compute(self) -> Estimate:
+        return self.bootstrapped("weighted_clicks", "weight")
+
+
+@final
+class AcceptanceRate(BlockSums):
+    """1/N sum m, with Wilson's interval."""
+
+    def compute(self) -> Estimate:
+        matches, events = self.total("matches"), self.total("events")
+        pairs = zip(matches.tolist(), events.tolist(), strict=True)
+        low, high = torch.tensor([wilson(k, n, LEVEL) for k, n in pairs], dtype=events.dtype).T.to(events)
+        return Estimate(matches / events, low, high)
+
+
+@final
+class EffectiveSampleSize(BlockSums):
+    """(sum w)^2 / sum w^2"""
+
+    def compute(self) -> Estimate:
+        size = self.total("weight").square() / self.total("weight2")
+        return Estimate(size, *[torch.full_like(size, torch.nan)] * 2)
+
+
+METRICS: dict[str, type[BlockSums]] = {
+    "match": MatchCTR,
+    "ips": IPS,
+    "snips": SelfNormalisedIPS,
+    "acceptance": AcceptanceRate,
+    "effective_sample_size": EffectiveSampleSize,
+}
+
+
+def estimates(replicas: int, rows: int) -> MetricCollection:
+    """All of them over one set of sums."""
+    metrics: dict[str, Metric | MetricCollection] = {name: metric(replicas, rows) for name, metric in METRICS.items()}
+    return MetricCollection(metrics, compute_groups=[list(metrics)])

@@ -1,0 +1,209 @@
+"""Evaluate a trained agent, frozen, on a log: what it would have earned, and how sure that is.
+
+match   rate of clicks among the events whose logged item the agent picks, with Wilson's interval
+IPS     inverse propensity scoring, and SNIPS, its self-normalised form, with bootstrap intervals over blocks of rows
+All in one pass. --obp adds the estimators of the Open Bandit Pipeline (DM, IPW, SNIPW, DR, Replay), which hold the
+whole log in memory.
+"""
+
+import argparse
+import json
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import RichProgressBar
+from rich.console import Console
+from rich.table import Table
+
+from nl_lightning.agent import Agent
+from nl_lightning.agents import AGENTS
+from nl_lightning.checks import check_whole
+from nl_lightning.data import BanditData
+from nl_lightning.errors import InputError
+from nl_lightning.files import write_beside
+from replay.candidates import PROTOCOLS, check_protocol
+from replay.estimate import IPS, LEVEL, METRICS
+from replay.evaluator import Evaluation, LogLoader, Setting, rejected
+from replay.features import Features
+from replay.rejection import RULES, check_rule
+from replay.sample import bundled_log
+from replay.stream import Log
+
+DRAWS = 20
+"""Monte Carlo draws of a Thompson agent."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--log", type=Path, help="directory of a log; left out, the sample random/all that obp carries")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="of a run on a log: checkpoints/last.ckpt")
+    meanings = "; ".join(f"{name}: {text}" for name, text in PROTOCOLS.items())
+    parser.add_argument("--candidates", choices=PROTOCOLS, help=f"{meanings}; left out, as in training")
+    parser.add_argument("--arms", type=int, help="number of items that an event shows; left out, as in training")
+    meanings = "; ".join(f"{name}: {text}" for name, text in RULES.items())
+    parser.add_argument("--rejection", choices=RULES, default="propensity", help=f"of the match estimator. {meanings}")
+    parser.add_argument(
+        "--propensity-floor", type=float, help="the constant c; left out, the log's smallest propensity"
+    )
+    parser.add_argument("--draws", type=int, default=DRAWS, help="Monte Carlo draws of a Thompson agent's choice")
+    parser.add_argument("--seed", type=int, default=0, help="of random candidate sets and of the propensity correction")
+    parser.add_argument("--obp", action="store_true", help="also ask obp's estimators, for the first replica")
+    parser.add_argument("--output", type=Path, help="file for the result as JSON")
+
+
+def run(options: argparse.Namespace) -> None:
+    agent, features, trained = load(options.checkpoint)
+    log = Log(options.log or bundled_log())
+    features.check(log)
+    setting = _setting(options, log, trained)
+    result = evaluate(agent, features, log, setting, options.draws, progress=True)
+    console = Console()
+    console.print(table(result))
+    for note in result["notes"]:
+        console.print(note, soft_wrap=True)
+    if options.obp:
+        from replay.bridge import off_policy_estimates
+
+        asked = off_policy_estimates(agent, features, log, setting, draws=options.draws if agent.thompson else 1)
+        result["obp"] = asked
+        console.print(_obp_table(asked))
+    if options.output:
+        text = json.dumps(result, indent=2) + "\n"
+        write_beside(options.output, lambda path: path.write_text(text))
+        console.print(f"Result: {options.output}", soft_wrap=True)
+
+
+def load(checkpoint: Path) -> tuple[Agent, Features, dict[str, Any]]:
+    """The agent of a run on a log, its features, and how the log was shown to it."""
+    if not checkpoint.is_file():
+        raise InputError(f"There is no checkpoint {checkpoint}.")
+    try:
+        stored = torch.load(checkpoint, map_location="cpu", weights_only=False)
+        name = stored["state_dict"]["_extra_state"]["identity"]["agent"]
+    except Exception as error:
+        raise InputError(f"{checkpoint} is not a checkpoint of an agent, or is damaged ({error}).") from error
+    environment = stored.get(BanditData.__qualname__, {}).get("environment", {})
+    if not environment.get("features"):
+        raise InputError(
+            f"{checkpoint} is of an agent that was not trained on a log: it has no features of users, items."
+        )
+    agent = AGENTS[name](**stored["hyper_parameters"])
+    if any(value.dtype == torch.float64 for key, value in stored["state_dict"].items() if key.startswith("network.")):
+        agent.double()
+    agent.load_state_dict(stored["state_dict"])
+    return agent, Features.from_state_dict(environment["features"]), environment["settings"]
+
+
+def _setting(options: argparse.Namespace, log: Log, trained: dict[str, Any]) -> Setting:
+    check_whole(0, seed=options.seed)
+    check_whole(1, draws=options.draws)
+    protocol = options.candidates or trained["candidates"]
+    asked = options.arms if options.arms is not None else trained["arms"]
+    arms = check_protocol(protocol, min(asked, log.n_items) if options.arms is None else asked, log.n_items)
+    c = check_rule(options.rejection, options.propensity_floor, log.contents, str(log.path))
+    return Setting(protocol, arms, c, options.seed)
+
+
+def evaluate(
+    agent: Agent, features: Features, log: Log, setting: Setting, draws: int = DRAWS, progress: bool = False
+) -> dict[str, Any]:
+    """The estimates of every replica, and what became of the events."""
+    evaluation = Evaluation(agent, features, log.rows, draws if agent.thompson else 1)
+    trainer = _trainer(progress)
+    trainer.test(evaluation, LogLoader(log, features, setting, agent.replicas), verbose=False)
+    results = evaluation.results()
+    ips = evaluation.estimates["ips"]
+    assert isinstance(ips, IPS)
+    replicas = []
+    for replica, counts in enumerate(rejected(evaluation, log)):
+        row: dict[str, Any] = {"replica": replica, **agent.settings.of(replica)}
+        for name, estimate in results.items():
+            value, low, high = (float(part[replica]) for part in estimate)
+            row |= {name: _number(value), f"{name}_low": _number(low), f"{name}_high": _number(high)}
+        if agent.thompson:
+            row["ips_monte_carlo_error"] = float(ips.monte_carlo_error()[replica])
+        replicas.append({**row, **counts})
+    contents = log.contents
+    about = {"path": str(log.path), "events": contents.rows, "clicks": contents.clicks, "ctr": contents.ctr}
+    shown = {"candidates": setting.protocol, "arms": setting.arms, "propensity_floor": setting.c, "seed": setting.seed}
+    result = {
+        "agent": agent.name,
+        "log": about,
+        **shown,
+        "level": LEVEL,
+        "draws": evaluation.draws,
+        "replicas": replicas,
+    }
+    return {**result, "notes": _notes(result, contents.uniform)}
+
+
+def _trainer(progress: bool) -> L.Trainer:
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")
+    return L.Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=progress,
+        callbacks=[RichProgressBar()] if progress else [],
+    )
+
+
+def table(result: dict[str, Any]) -> Table:
+    """One row a replica."""
+    log = result["log"]
+    title = f"{result['agent']}, frozen, on {log['events']:,} events with {log['clicks']:,} clicks"
+    shown = Table(title=f"{title}; {result['level']:.0%} intervals", title_justify="left")
+    for head in ("replica", "match CTR", "IPS", "SNIPS", "accepted", "eff. size"):
+        shown.add_column(head, justify="right")
+    for row in result["replicas"]:
+        cells = [
+            f"{_digits(row[n])}\n{_digits(row[n + '_low'])} to {_digits(row[n + '_high'])}" for n in list(METRICS)[:3]
+        ]
+        size = row["effective_sample_size"]
+        shown.add_row(str(row["replica"]), *cells, f"{row['acceptance']:.2%}", "-" if size is None else f"{size:,.0f}")
+    return shown
+
+
+def _obp_table(asked: dict[str, Any]) -> Table:
+    shown = Table(title="obp's estimators, replica 0", title_justify="left")
+    for head in ("estimator", "value", "95% interval"):
+        shown.add_column(head, justify="right")
+    for name, row in asked["estimates"].items():
+        shown.add_row(name, _digits(row["value"]), f"{_digits(row['low'])} to {_digits(row['high'])}")
+    return shown
+
+
+def _notes(result: dict[str, Any], uniform: bool) -> list[str]:
+    counted = result["replicas"][0]
+    reasons = ", ".join(f"{number:,} {why}" for why, number in counted["rejected"].items())
+    notes = [f"Replica 0: {counted['accepted']:,} of {counted['seen']:,} events accepted; rejected: {reasons}."]
+    if result["candidates"] == "affinity":
+        notes.append(
+            "candidates: affinity always shows the logged item, so that these are the numbers of no single policy, and "
+            "IPS is too large by about the number of items over that of arms; uniform and all are unbiased."
+        )
+    if counted["ips"] is None:
+        notes.append("IPS needs propensities, and some of this log's are missing.")
+    if result["propensity_floor"] is None and not uniform:
+        notes.append("The log is not uniform: plain matches favour what it showed often. IPS and SNIPS do not.")
+    if "ips_monte_carlo_error" in counted:
+        error = counted["ips_monte_carlo_error"]
+        notes.append(
+            f"Action probabilities are means over {result['draws']} draws, which add a standard error of {error:.2g} "
+            "to IPS."
+        )
+    return notes
+
+
+def _digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _number(value: float) -> float | None:
+    return None if value != value else value

@@ -1,0 +1,94 @@
+"""Show what a log holds.
+
+DST is a log, or a directory above several. Numbers come from log.json; the other files are there and have their rows.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nl_lightning.errors import InputError
+from nl_lightning.statistics import wilson
+from replay.contents import Contents, read_description
+from replay.schema import EVENTS_FILES, ITEMS_FILE, LOG_FILE
+
+LEVEL = 0.95
+"""Of the interval around the CTR."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dst", metavar="DST", type=Path, help="directory of a log, or above several")
+
+
+def run(options: argparse.Namespace) -> None:
+    console = Console()
+    for path in _logs(options.dst):
+        log = read_description(path)
+        check_files(path, log)
+        table = Table(title=Text(str(path)), title_justify="left", show_header=False)
+        for name, text in _lines(path, log):
+            table.add_row(name, Text(text))
+        console.print(table)
+
+
+def check_files(path: Path, log: Mapping[str, Any]) -> None:
+    """The log's files are those that it was written with, as far as their footers tell."""
+    expected = {EVENTS_FILES.replace("*", f"{number:05d}"): rows for number, rows in enumerate(log["parts"])}
+    expected[ITEMS_FILE] = log["items"]
+    for name, rows in expected.items():
+        try:
+            found = pq.read_metadata(path / name).num_rows
+        except FileNotFoundError as error:
+            raise InputError(f"{path / name} is missing. Convert the log again.") from error
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{path / name} is not a whole Parquet file ({error}). Convert the log again.") from error
+        if found != rows:
+            raise InputError(f"{path / name} has {found} rows, expected {rows}. Convert the log again.")
+    for file in sorted(path.glob(EVENTS_FILES)):
+        if file.name not in expected:
+            raise InputError(f"{file} is not of this log: {LOG_FILE} does not know it. Remove it.")
+
+
+def _logs(path: Path) -> list[Path]:
+    """The log, or those below it, finished or not."""
+    below = {file.parent for name in (LOG_FILE, EVENTS_FILES) for file in path.rglob(name)} if path.is_dir() else set()
+    return [path] if path in below or not below else sorted(below)
+
+
+def _lines(path: Path, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    counts = Contents.from_json(log["contents"])
+    yield "policy", log["policy"]
+    yield "campaign", log["campaign"]
+    yield "rows", f"{counts.rows:,}"
+    yield "clicks", f"{counts.clicks:,}"
+    low, high = wilson(counts.clicks, counts.rows, LEVEL)
+    yield "CTR", f"{counts.ctr:.4%} ({LEVEL:.0%} interval {low:.4%} to {high:.4%})"
+    yield "logging", "uniform" if counts.uniform else "not uniform, as far as its propensities tell"
+    missing = counts.missing.get("propensity_score", 0)
+    if counts.propensity_low is None:
+        yield "propensities", "none"
+    else:
+        yield "propensities", f"{counts.propensity_low:.6g} to {counts.propensity_high:.6g}, {missing:,} missing"
+    yield "items", f"{log['items']:,}"
+    yield "events by position", _pairs({str(k): n for k, n in sorted(counts.positions.items())})
+    yield "user profiles", f"{counts.users:,}"
+    yield "categories", _pairs(counts.categories)
+    yield "highest affinity", f"{counts.affinity_high:g}"
+    yield "missing values", _pairs(counts.missing) or "none"
+    order = "in order" if counts.in_order else "not in order"
+    yield "time", f"{counts.first_time} to {counts.last_time}, {order}" if counts.first_time else "not known"
+    skipped = log.get("skipped", {"rows": 0, "first": []})
+    yield "skipped rows", "\n".join([f"{skipped['rows']:,}", *skipped["first"]])
+    files = [path / LOG_FILE, path / ITEMS_FILE, *path.glob(EVENTS_FILES)]
+    yield "files", f"{len(files)}, {sum(file.stat().st_size for file in files):,} bytes"
+
+
+def _pairs(counts: Mapping[str, int]) -> str:
+    return "\n".join(f"{name}: {number:,}" for name, number in counts.items())

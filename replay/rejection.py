@@ -1,0 +1,69 @@
+"""Which events are accepted.
+
+An event counts for an agent that picks the logged item, and for no other. Where item a was logged with probability
+p(a), such a match is the more frequent the larger p(a) is; to undo that, an event is kept with probability c / p(a):
+
+    P(logged a, kept) = p(a) c / p(a) = c    for every a,  c <= min p
+
+so that what is kept looks as if it had been logged uniformly. A uniform log keeps everything.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from nl_lightning.errors import InputError
+from nl_lightning.randomness import Stream, row_numbers
+from replay.contents import Contents
+from replay.stream import Events, Group
+
+Rule = Literal["propensity", "match", "biased-match"]
+
+RULES: dict[Rule, str] = {
+    "propensity": "events are kept with probability c / propensity, which undoes the preferences of the logging policy",
+    "match": "every event is kept; refused for a log that is not uniform",
+    "biased-match": "every event is kept, whatever the log: the result is biased towards what the log preferred",
+}
+"""Each rule with its meaning."""
+
+
+def check_rule(rule: Rule, floor: float | None, contents: Contents, log: str) -> float | None:
+    """The constant c of a rule on a log; None where every event is kept."""
+    if rule not in RULES:
+        raise InputError(f"rejection must be one of {', '.join(RULES)}; got {rule!r}.")
+    if floor is not None and not 0 < floor <= 1:
+        raise InputError(f"propensity_floor must lie in (0, 1], got {floor!r}.")
+    if rule == "match" and not contents.uniform:
+        raise InputError(
+            f"{log} was not logged uniformly (propensities {_span(contents)}), so that plain matches favour what it "
+            "showed often. Take rejection: propensity, or ask for the bias by name: rejection: biased-match."
+        )
+    if rule != "propensity":
+        return None
+    missing = contents.missing.get("propensity_score", 0)
+    if missing or contents.propensity_low is None:
+        raise InputError(
+            f"{log}: {missing} of {contents.rows} events have no propensity, which rejection: propensity needs. "
+            "Convert the log with propensities, or ask for plain matches by name: rejection: biased-match."
+        )
+    return contents.propensity_low if floor is None else floor
+
+
+def kept(events: Events, c: float | None, seed: int, group: Group) -> Tensor:
+    """(N,): u < c / p for a uniform number u of each event. Where p < c, the event is kept for certain."""
+    if c is None:
+        return torch.ones(len(events.rows), dtype=torch.bool)
+    if events.propensity.isnan().any():
+        raise InputError(
+            f"{group}, column propensity_score: a propensity is missing, which rejection: propensity needs."
+        )
+    uniform = row_numbers(events.rows, 1, seed, Stream.REJECTION).squeeze(1)
+    return uniform < c / events.propensity
+
+
+def _span(contents: Contents) -> str:
+    if contents.propensity_low is None:
+        return "are not recorded"
+    missing = contents.missing.get("propensity_score", 0)
+    return f"{contents.propensity_low:g} to {contents.propensity_high:g}" + (f", {missing} missing" if missing else "")

@@ -1,0 +1,27 @@
+"""The samples of the Open Bandit Dataset that obp carries, as logs in the user's cache."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from replay import convert
+from replay.schema import LOG_FILE, VERSION
+
+
+def bundled_log(policy: str = "random", campaign: str = "all") -> Path:
+    """A sample of 10,000 events, converted when it is asked for first."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    target = cache / "nl-lightning" / f"obd-sample-{VERSION}" / policy / campaign
+    if not (target / LOG_FILE).exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Two processes may do this at once: each converts beside, and the first to be ready is taken.
+        beside = Path(tempfile.mkdtemp(dir=target.parent))
+        try:
+            convert.convert_log(convert.sample(policy, campaign), beside / campaign)
+            if not (target / LOG_FILE).exists():
+                shutil.rmtree(target, ignore_errors=True)
+                (beside / campaign).rename(target)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    return target

@@ -1,0 +1,93 @@
+"""The events of a row group that are shown to agents, and where a replica stands among them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from replay.stream import Log
+
+
+class Shown(NamedTuple):
+    """E events of a row group that are shown, with K arms each."""
+
+    row: Tensor
+    """(E,), on the CPU"""
+    codes: Tensor
+    """(E, 4)"""
+    position: Tensor
+    item: Tensor
+    """(E, K)"""
+    affinity: Tensor
+    """(E, K)"""
+    logged: Tensor
+    """(E,), an arm"""
+    click: Tensor
+
+    def slice(self, start: int, stop: int) -> "Shown":
+        return Shown(*(tensor[start:stop] for tensor in self))
+
+
+class ShownGroup(NamedTuple):
+    """A row group."""
+
+    events: Shown
+    behind: Tensor
+    """(E + 1, 3): rows, rows with the logged item not in the set and rows thinned, once i shown events are passed"""
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.numel() * tensor.element_size() for tensor in (*self.events, self.behind))
+
+
+Groups = Callable[[int], ShownGroup]
+"""A row group, by its number."""
+
+
+class Place:
+    """Where a replica stands in the log, and what lies behind it."""
+
+    def __init__(self, log: Log) -> None:
+        self.groups = len(log.groups)
+        self.go_to(0, 0, 0, [0, 0, 0])
+
+    def go_to(self, group: int, offset: int, accepted: int, behind: Sequence[int]) -> None:
+        self.group, self.offset, self.accepted = group, offset, accepted
+        self.behind = list(behind)
+        """rows, rows with the logged item not in the set, rows thinned"""
+
+    def state(self) -> tuple[int, int, int, list[int]]:
+        return self.group, self.offset, self.accepted, self.behind
+
+    def events(self, count: int, shown: Groups) -> list[Shown]:
+        """The next shown events, up to a number."""
+        parts, group, offset = [], self.group, self.offset
+        while count > 0 and group < self.groups:
+            events = shown(group).events
+            part = events.slice(offset, min(offset + count, len(events.row)))
+            if len(part.row):
+                parts.append(part)
+            count -= len(part.row)
+            group, offset = group + 1, 0
+        return parts
+
+    def advance(self, passed: int, shown: Groups) -> None:
+        """Pass some of the shown events; a group whose last shown event is passed is behind as a whole."""
+        while self.group < self.groups:
+            behind = shown(self.group).behind
+            step = min(passed, len(behind) - 1 - self.offset)
+            now = behind[self.offset + step] - (behind[self.offset] if self.offset else 0)
+            self.behind = [a + b for a, b in zip(self.behind, now.tolist(), strict=True)]
+            self.offset, passed = self.offset + step, passed - step
+            if self.offset < len(behind) - 1:
+                return
+            self.group, self.offset = self.group + 1, 0
+
+    def counts(self) -> dict[str, Any]:
+        seen, outside, thinned = self.behind
+        rejected = {
+            "another arm chosen": seen - outside - thinned - self.accepted,
+            "not in the candidate set": outside,
+            "propensity correction": thinned,
+        }
+        return {"accepted": self.accepted, "seen": seen, "rejected": rejected}
