@@ -91,6 +91,8 @@ def convert_log(
                 writer.add(events, place)
             if progress:
                 progress(block.end, rows.size)
+        if _origin(path) != origin:
+            raise InputError(f"{path} has changed while it was converted. Remove {target}, and begin anew.")
         if skipped["rows"] and writer.progress is None:
             raise InputError(f"{path} has no whole row. {path.parent / skipped['first'][0]}.")
         writer.finish(policy=policy or _policy(path), campaign=path.stem, skipped=skipped)
@@ -162,10 +164,10 @@ def _show(path: Path, target: Path, on_error: str, policy: str | None) -> None:
     before = sum(file["bytes"] for file in log["source"].values())
     after = sum(file.stat().st_size for file in target.iterdir())
     print(
-        f"{target}: {counts.rows} rows, {counts.clicks} clicks, CTR {counts.ctr:.3%}, "
-        f"{skipped['rows']} rows skipped, {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB after"
+        f"{target}: {counts.rows:,} rows, {counts.clicks:,} clicks, CTR {counts.ctr:.3%}, "
+        f"{skipped['rows']:,} rows skipped, {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB after"
     )
     for text in skipped["first"]:
         print(f"  skipped {text}")
     if skipped["rows"] > len(skipped["first"]):
-        print(f"  and {skipped['rows'] - len(skipped['first'])} more")
+        print(f"  and {skipped['rows'] - len(skipped['first']):,} more")

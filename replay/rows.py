@@ -74,10 +74,9 @@ class Rows:
         self._affinities = check_columns(path, self.header, n)
         if not row:
             raise InputError(f"{path} is empty: it has a header and no rows.")
-        self._types = {name: EVENTS.field(name).type for name in COLUMNS} | dict.fromkeys(
-            self._affinities, pa.float32()
-        )
+        self._types = {name: EVENTS.field(name).type for name in COLUMNS}
         self._types["timestamp"] = self._time_type(row)
+        self._types |= dict.fromkeys(self._affinities, pa.float32())
         affinity = Range(0, float(np.finfo(np.float32).max), "a number of at least 0")
         self._ranges = {
             "item_id": Range(0, n - 1, f"an item of {ITEM_CONTEXT}, 0 to {n - 1}"),
@@ -234,10 +233,10 @@ class Rows:
 
     def _time_type(self, row: bytes) -> pa.DataType:
         """Times without a zone are taken for UTC, if the first row has such a one."""
-        cells = dict(zip(self.header, next(csv.reader([row.decode(errors="replace")])), strict=False))
         try:
+            cells = dict(zip(self.header, next(csv.reader([row.decode(errors="replace")])), strict=False))
             pa.scalar(cells.get("timestamp", "")).cast(pa.timestamp("us"))
-        except pa.ArrowInvalid:
+        except (csv.Error, pa.ArrowInvalid):
             return EVENTS.field("timestamp").type
         return pa.timestamp("us")
 

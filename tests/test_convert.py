@@ -140,6 +140,13 @@ def test_several_damaged_rows_are_counted(tmp_path: Path) -> None:
     assert (skipped["rows"], len(skipped["first"]), len(read(tmp_path / "log"))) == (54, 20, 6)
 
 
+@pytest.mark.parametrize("cell", ["a\rb", '"a', "a,b", ""])
+def test_the_first_row_may_be_damaged(cell: str, tmp_path: Path) -> None:
+    source = write(tmp_path / "a", [row(0, timestamp=cell), row(1)])
+    convert_log(source, tmp_path / "log", on_error="skip")
+    assert len(read(tmp_path / "log")) == 1
+
+
 def test_a_log_without_a_whole_row_is_no_log(tmp_path: Path) -> None:
     source = write(tmp_path / "a", [row(i, click="7") for i in range(3)])
     with pytest.raises(InputError, match=r"no whole row.*all.csv:2: click is 7"):

@@ -126,6 +126,13 @@ def test_the_command_shows_an_error_and_no_traceback(tmp_path: Path, capsys: pyt
     assert "all.csv:3" in capsys.readouterr().out
 
 
+def test_a_source_that_changes_meanwhile_gives_no_log(tmp_path: Path) -> None:
+    source = write(tmp_path / "a", [row(0)])
+    with pytest.raises(InputError, match="has changed while"):
+        convert_log(source, tmp_path / "log", progress=lambda done, size: (source / "all.csv").write_text("x") and None)
+    assert not (tmp_path / "log" / "log.json").exists()
+
+
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     source = write(tmp_path / "a", [row(0)])
     with claimed(tmp_path / "log"), pytest.raises(InputError, match="another process"):

@@ -1,0 +1,36 @@
+"""Small simulated logs for tests."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from replay import writer
+from replay.stream import Log
+from replay.world import World
+from replay.writer import LogWriter
+
+SMALL: dict[str, Any] = {"items": 12, "users": 40, "ctr": 0.3}
+
+
+def write_log(path: Path, world: World, rows: int, group: int = 700, start: int = 0) -> Log:
+    """The events start, ..., start + rows - 1 of a world as a log with row groups of a given size, two a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "ROW_GROUP", group)
+        patch.setattr(writer, "PART_ROWS", 2 * group)
+        log = LogWriter(path, world.item_table(), {"start": start, "rows": rows})
+        for first in range(0, rows, 2 * group):
+            log.add(world.draw(start + first, min(2 * group, rows - first)), progress=first)
+        log.finish(campaign="simulated", policy=world.policy, world=world.description())
+    return Log(path)
+
+
+def frame(log: Log) -> pd.DataFrame:
+    """The events as the twin takes them: affinities as a dictionary."""
+    table = pa.concat_tables([log.read(group).unify_dictionaries() for group in log.groups])
+    pairs = zip(table["affinity_item"].to_pylist(), table["affinity"].to_pylist(), strict=True)
+    events = table.drop_columns(["affinity_item", "affinity"]).to_pandas()
+    events["affinity"] = [dict(zip(items, values, strict=True)) for items, values in pairs]
+    return events

@@ -1,0 +1,205 @@
+"""Agents that learn on a log, against a loop over one event at a time."""
+
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from nl_lightning import AGENTS
+from nl_lightning.agent import Agent
+from nl_lightning.data import BanditData
+from nl_lightning.errors import InputError
+from nl_lightning.randomness import Stream, row_numbers
+from nl_lightning.rounds import View
+from nl_lightning.run import Checkpoints, Recorder, RunDirectory
+from replay import ReplayLog, environment
+from replay.candidates import candidates
+from replay.features import Features
+from replay.stream import Log
+from replay.world import World
+from tests import replay_twin as twin
+from tests.conftest import QUIET, Keep
+from tests.replay_logs import SMALL, frame, write_log
+
+UNIFORM, SOFTMAX = World(**SMALL), World(**SMALL, policy="softmax", temperature=4.0, seed=1)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Log]:
+    path = tmp_path_factory.mktemp("logs")
+    return {"uniform": write_log(path / "u", UNIFORM, 1100, group=300), "softmax": write_log(path / "s", SOFTMAX, 1500, group=400)}
+
+
+def make(name: str, replicas: int = 1, **settings: Any) -> Agent:
+    return AGENTS[name](42, nu=0.3, lr=0.002, steps=4, update_every=20, replicas=replicas, **settings).double()
+
+
+def learn(agent: Agent, log: Log, rounds: int = 10**6, **settings: Any) -> tuple[Agent, Keep, ReplayLog]:
+    keep, data = Keep(), BanditData(ReplayLog(str(log.path), **settings), rounds)
+    L.Trainer(**QUIET, enable_checkpointing=False, callbacks=[keep]).fit(agent, data)
+    return agent, keep, data.environment
+
+
+def one_by_one(agent: Agent, log: Log, **settings: Any) -> tuple[list[int], dict[str, int], list[float]]:
+    """Rows that one replica accepts, the rejections by reason, and the scores of what it chose."""
+    protocol, arms = settings.get("candidates", "affinity"), settings.get("arms", 5)
+    arms = log.n_items if protocol == "all" else arms
+    features, shown, arm_features = Features.fit(log), [], []
+    for group in log.groups:
+        block = log.events(group)
+        part = candidates(block, protocol, arms, log.n_items, 0)
+        shown += part.item.tolist()
+        arm_features += [*features.arms(features.encode(block)[0], block.position, part.item, part.affinity)]
+    events, scores, ahead = frame(log), [], {}
+
+    def choose(e: int) -> int:
+        x = arm_features[e].unsqueeze(0)
+        uniform, normal = agent.noise.of_rows(0, range(e, e + 1), arms)
+        mean, factors, observation = agent.evaluate(x)
+        ahead["choice"] = agent.choose(View(x, mean, factors, observation, uniform, normal))
+        return shown[e][int(ahead["choice"].arm)]
+
+    def observe(e: int) -> None:
+        scores.append(float(ahead["choice"].chosen(ahead["choice"].score)))
+        agent.observe(ahead["choice"], torch.tensor([events["click"][e]]))
+        if agent.rounds[0] % agent.update_every == 0:
+            agent.train_nn()
+
+    correction: dict[str, Any] = {}
+    if not log.contents.uniform:
+        u = row_numbers(range(log.rows), 1, 0, Stream.REJECTION).squeeze(1).numpy()
+        correction = {"u": u, "c": log.contents.propensity_low}
+    accepted, rejected = twin.replay(events, choose, lambda e: shown[e], observe, **correction)
+    return accepted, rejected, scores
+
+
+@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(
+    ("log", "settings"),
+    [
+        ("uniform", {}),
+        ("uniform", {"candidates": "uniform", "arms": 4}),
+        ("uniform", {"candidates": "all"}),
+        ("softmax", {"candidates": "uniform", "arms": 6}),
+        ("softmax", {"candidates": "affinity"}),
+    ],
+    ids=str,
+)
+def test_replay_equals_one_event_at_a_time(name: str, log: str, settings: dict[str, Any], logs: dict[str, Log]) -> None:
+    accepted, rejected, scores = one_by_one(slow := make(name), logs[log], **settings)
+    fast, keep, played = learn(make(name), logs[log], **settings)
+    assert len(accepted) > 20
+    assert keep.event[0].tolist() == accepted
+    torch.testing.assert_close(keep.score[0], torch.tensor(scores, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+    (counts,) = played.counts()["replicas"]
+    assert counts == {"accepted": len(accepted), "seen": logs[log].rows, "rejected": rejected}
+    for a, b in zip(slow.weights(), fast.weights(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(slow.radius, fast.radius, rtol=1e-9, atol=0)
+    assert (slow.buffer.reward[:, :-1].sum() == fast.buffer.reward[:, :-1].sum()).all()
+
+
+@pytest.mark.parametrize("name", ["NeuralLog-UCB-2", "NeuralLog-TS-1", "Logistic-UCB-1"])
+@pytest.mark.parametrize("rounds", [90, 10**6])
+def test_replicas_on_one_stream_equal_single_ones(name: str, rounds: int, logs: dict[str, Log]) -> None:
+    """Also where some replicas come to the log's end before others, in the middle of a block."""
+    together, keep, played = learn(make(name, 4), logs["uniform"], rounds)
+    lengths = together.rounds.tolist()
+    assert (len(set(lengths)) > 1) == (rounds > 90)
+    for replica, length in enumerate(lengths):
+        alone, kept, counted = learn(make(name, seed=replica), logs["uniform"], rounds)
+        assert alone.rounds.tolist() == [length]
+        assert keep.event[replica, :length].tolist() == kept.event[0].tolist()
+        assert played.counts()["replicas"][replica] == counted.counts()["replicas"][0]
+        torch.testing.assert_close(together.radius[replica], alone.radius[0], rtol=1e-9, atol=0)
+        for a, b in zip(together.weights(replica), alone.weights(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_small_memory_changes_nothing(logs: dict[str, Log], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few events, and row groups that are read again and again."""
+    _, whole, counted = learn(make("NeuralLog-TS-2", 3), logs["softmax"], candidates="uniform")
+    monkeypatch.setattr(environment, "_ARMS_AT_ONCE", 1)
+    monkeypatch.setattr(environment, "_CACHE_BYTES", 1)
+    _, parts, again = learn(make("NeuralLog-TS-2", 3), logs["softmax"], candidates="uniform")
+    assert (whole.event == parts.event).all()
+    assert counted.counts() == again.counts()
+
+
+@pytest.mark.parametrize("name", ["NeuralLog-UCB-1", "NeuralLog-TS-2"])
+@pytest.mark.parametrize("stop", [1, 7])
+def test_stop_and_resume_is_bit_for_bit(name: str, stop: int, logs: dict[str, Log], tmp_path: Path) -> None:
+    def run(directory: Path, **flags: Any) -> None:
+        run = RunDirectory(directory)
+        callbacks = [Recorder(run.path), Checkpoints(run.checkpoint, every=1)]
+        trainer = L.Trainer(**{**QUIET, **flags}, callbacks=callbacks)
+        path = run.checkpoint if run.checkpoint.exists() else None
+        data = BanditData(ReplayLog(str(logs["uniform"].path)), 10**6)
+        trainer.fit(make(name, 3), data, ckpt_path=path, weights_only=False)
+
+    run(tmp_path / "whole")
+    run(tmp_path / "parts", max_steps=stop)
+    assert not RunDirectory(tmp_path / "parts").read_summary()["finished"]
+    run(tmp_path / "parts")
+    one, other = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "parts")
+    assert pq.read_table(one.rounds).equals(pq.read_table(other.rounds))
+    summaries = [run.read_summary() for run in (one, other)]
+    assert summaries[0]["replicas"] == summaries[1]["replicas"]
+    assert summaries[0]["finished"]
+    assert summaries[1]["finished"]
+
+
+def test_the_record_is_what_was_accepted(logs: dict[str, Log], tmp_path: Path) -> None:
+    callbacks = [Recorder(tmp_path), Checkpoints(RunDirectory(tmp_path).checkpoint, every=1)]
+    data = BanditData(ReplayLog(str(logs["uniform"].path)), 10**6)
+    L.Trainer(**QUIET, callbacks=callbacks).fit(make("NeuralLog-UCB-2", 3), data)
+    rows, events = pq.read_table(tmp_path / "rounds.parquet").to_pandas(), frame(logs["uniform"])
+    assert (rows["reward"] == events["click"].to_numpy()[rows["event"]]).all()
+    summary = RunDirectory(tmp_path).read_summary()
+    for replica, mine in rows.groupby("replica"):
+        assert mine["t"].tolist() == list(range(1, len(mine) + 1))
+        assert mine["event"].is_monotonic_increasing
+        assert (mine["cumulative_reward"] == mine["reward"].cumsum()).all()
+        counted = summary["replicas"][replica]
+        assert counted["accepted"] == len(mine)
+        assert counted["clicks"] == mine["reward"].sum()
+        assert counted["ctr"] == pytest.approx(mine["reward"].mean(), rel=1e-12)
+    (best,) = summary["over_replicas"]
+    assert best["ctr"] == pytest.approx(rows["reward"].mean(), rel=1e-6)
+    interval = twin.wilson(best["clicks"], best["accepted"])
+    assert (best["ctr_low"], best["ctr_high"]) == pytest.approx(interval, rel=1e-9)
+
+
+def test_plain_matches_on_a_log_that_is_not_uniform_must_be_asked_for(logs: dict[str, Log]) -> None:
+    path = str(logs["softmax"].path)
+    with pytest.raises(InputError, match="was not logged uniformly .* biased-match"):
+        ReplayLog(path, rejection="match")
+    _, _, biased = learn(make("NeuralLog-UCB-2"), logs["softmax"], rejection="biased-match")
+    assert biased.counts()["replicas"][0]["rejected"]["propensity correction"] == 0
+    assert ReplayLog(str(logs["uniform"].path), rejection="match").c is None
+    with pytest.raises(InputError, match="rejection must be one of"):
+        ReplayLog(path, rejection="nosuch")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="propensity_floor must lie in"):
+        ReplayLog(path, propensity_floor=0.0)
+
+
+def test_a_larger_floor_keeps_more_events(logs: dict[str, Log]) -> None:
+    def thinned(**settings: Any) -> int:
+        _, _, played = learn(make("Logistic-UCB-1"), logs["softmax"], **settings)
+        return int(played.counts()["replicas"][0]["rejected"]["propensity correction"])
+
+    assert thinned() > thinned(propensity_floor=0.05) > thinned(propensity_floor=0.2) > 0
+    assert thinned(propensity_floor=1.0) == 0
+
+
+def test_a_replica_that_diverged_takes_no_more_events(logs: dict[str, Log]) -> None:
+    agent = AGENTS["NeuralLog-UCB-2"](42, lam=[1.0, 2000.0], lr=0.002, steps=4, update_every=20)
+    agent, keep, played = learn(agent, logs["uniform"])
+    assert agent.diverged_at.tolist() == [0, 20]
+    assert agent.rounds[1] == 20
+    assert not keep.valid[1, 20:].any()
+    assert played.counts()["replicas"][1]["accepted"] == 20
+    assert played.counts()["replicas"][0]["seen"] == logs["uniform"].rows
