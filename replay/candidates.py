@@ -11,6 +11,9 @@ from nl_lightning.errors import InputError
 from nl_lightning.randomness import Stream, row_numbers
 from replay.stream import Events
 
+_NOBODY = 2**40
+"""Larger than any item."""
+
 Protocol = Literal["affinity", "uniform", "all"]
 
 PROTOCOLS: dict[Protocol, str] = {
@@ -49,9 +52,11 @@ def check_protocol(protocol: Protocol, arms: int, items: int) -> int:
 def candidates(events: Events, protocol: Protocol, arms: int, items: int, seed: int) -> Candidates:
     """The arms of each event; random ones are a function of the seed and the event's row."""
     n = len(events.item)
+    owner, liked = events.affinity_owner, events.affinity_item
     if protocol == "all":
-        every = torch.arange(items).expand(n, -1)
-        return Candidates(every, _dense_affinity(events, torch.arange(n), items), events.item)
+        affinity = torch.zeros(n, items)
+        affinity[owner, liked] = events.affinity
+        return Candidates(torch.arange(items).expand(n, -1), affinity, events.item)
     uniform = row_numbers(events.rows, arms, seed, Stream.CANDIDATES)
     if protocol == "uniform":
         item = different(uniform, items)
@@ -60,29 +65,36 @@ def candidates(events: Events, protocol: Protocol, arms: int, items: int, seed: 
     else:
         # Column 0 is the logged item; the order that is shown is random.
         order = uniform.argsort(1)
-        item = _with_highest_affinity(events, arms, items).gather(1, order)
+        item = with_highest_affinity(events, arms).gather(1, order)
         logged = (order == 0).int().argmax(1)
+    pair, slot = (item[owner] == liked.unsqueeze(1)).nonzero(as_tuple=True)
     affinity = torch.zeros(n, arms)
-    rows = events.affinity_owner.unique_consecutive()
-    affinity[rows] = _dense_affinity(events, rows, items).gather(1, item[rows])
+    affinity[owner[pair], slot] = events.affinity[pair]
     return Candidates(item, affinity, logged)
 
 
-def _with_highest_affinity(events: Events, arms: int, items: int) -> Tensor:
+def with_highest_affinity(events: Events, arms: int) -> Tensor:
     """(N, K): the logged item, then the others by descending affinity, ties by item id."""
-    # Most users have no affinity at all: the others are then the first items but for the logged one.
-    logged = events.item.unsqueeze(1)
-    first = torch.arange(arms - 1).expand(len(logged), -1)
-    chosen = torch.cat([logged, first + (first >= logged)], dim=1)
-    rows = events.affinity_owner.unique_consecutive()
-    affinity = _dense_affinity(events, rows, items)
-    affinity.scatter_(1, logged[rows], torch.inf)
-    chosen[rows] = affinity.sort(dim=1, descending=True, stable=True).indices[:, :arms]
+    logged = events.item
+    # Most users like no item: the others are then the first items but for the logged one.
+    first = torch.arange(arms - 1)
+    chosen = torch.cat([logged.unsqueeze(1), first + (first >= logged.unsqueeze(1))], dim=1)
+    other = events.affinity_item != logged[events.affinity_owner]
+    owner, liked, affinity = events.affinity_owner[other], events.affinity_item[other], events.affinity[other]
+    # by owner and descending affinity; the bits of positive floats are ordered as the floats are
+    order = (owner * 2**32 - affinity.view(torch.int32)).sort(stable=True).indices
+    owner, liked = owner[order], liked[order]
+    rows, counts = owner.unique_consecutive(return_counts=True)
+    rank = torch.arange(len(owner)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    best = rank < arms - 1
+    # items that are not taken yet are counted as if they were behind the last one
+    taken = torch.full((len(rows), arms), _NOBODY)
+    taken[:, 0] = logged[rows]
+    taken[torch.arange(len(rows)).repeat_interleave(counts)[best], rank[best] + 1] = liked[best]
+    empty = taken == _NOBODY
+    # the j-th of the items that nobody likes: count past those taken, in ascending order
+    nth = empty.cumsum(1) - 1
+    for smaller in taken.sort(dim=1).values.unbind(1):
+        nth += nth >= smaller.unsqueeze(1)
+    chosen[rows] = torch.where(empty, nth, taken)
     return chosen
-
-
-def _dense_affinity(events: Events, rows: Tensor, items: int) -> Tensor:
-    """(M, n) of some ascending rows that include every owner of an affinity."""
-    dense = torch.zeros(len(rows), items)
-    dense[torch.searchsorted(rows, events.affinity_owner), events.affinity_item] = events.affinity
-    return dense

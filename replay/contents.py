@@ -1,15 +1,17 @@
 """What a log holds, counted once while it is written: rows, clicks, propensities, positions, users, missing values."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from nl_lightning.errors import InputError
-from replay.schema import EVENTS_FILES, FORMAT, LOG_FILE, USER_FEATURES, VERSION
+from replay.schema import EVENTS_FILES, FORMAT, ITEMS_FILE, LOG_FILE, USER_FEATURES, VERSION
 
 
 @dataclass
@@ -134,3 +136,21 @@ def read_description(path: Path) -> dict[str, Any]:
     if missing:
         raise InputError(f"{file} does not tell {', '.join(missing)}. Convert the log again.")
     return log
+
+
+def check_files(path: Path, log: Mapping[str, Any]) -> None:
+    """The log's files are those that it was written with, as far as their footers tell."""
+    expected = {EVENTS_FILES.replace("*", f"{number:05d}"): rows for number, rows in enumerate(log["parts"])}
+    expected[ITEMS_FILE] = log["items"]
+    for name, rows in expected.items():
+        try:
+            found = pq.read_metadata(path / name).num_rows
+        except FileNotFoundError as error:
+            raise InputError(f"{path / name} is missing. Convert the log again.") from error
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{path / name} is not a whole Parquet file ({error}). Convert the log again.") from error
+        if found != rows:
+            raise InputError(f"{path / name} has {found} rows, expected {rows}. Convert the log again.")
+    for file in sorted(path.glob(EVENTS_FILES)):
+        if file.name not in expected:
+            raise InputError(f"{file} is not of this log: {LOG_FILE} does not know it. Remove it.")

@@ -84,12 +84,15 @@ class ReplayLog(Environment):
     def prepare(self, seeds: Sequence[int], like: Tensor) -> None:
         self._like = like
         self._places = [Place(self.log) for _ in seeds]
+        self._alive = [True] * len(seeds)
         self._shown: OrderedDict[int, ShownGroup] = OrderedDict()
         self._unseen: dict[int, tuple[int, int]] = {}
 
     @property
     def ended(self) -> bool:
-        return all(place.group == len(self.log.groups) for place in self._places)
+        return not any(
+            alive and place.group < place.groups for alive, place in zip(self._alive, self._places, strict=True)
+        )
 
     def state_dict(self) -> dict[str, Any]:
         features = None if self.features is None else self.features.state_dict()
@@ -133,6 +136,7 @@ class ReplayLog(Environment):
 
     def play(self, agent: "Agent", start: int, count: int, on_round: OnRound) -> History:
         alive = torch.ones_like(agent.diverged_at, dtype=torch.bool) if agent.alive is None else agent.alive
+        self._alive = alive.tolist()
         missing = torch.where(alive, count, 0)
         blocks: list[Played] = []
         while (wanting := (missing > 0).tolist()) and any(wanting):

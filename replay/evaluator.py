@@ -23,8 +23,14 @@ from replay.stream import Group, Log
 _SCORES_AT_ONCE = 2_000_000
 """Scores of arms that are held at once, over all replicas."""
 
-_TABLE = 8_000_000
-"""Entries that a table of known arms may have, over all replicas."""
+_AFFINITIES = 16
+"""Whole affinities below this are looked up; in the Open Bandit Dataset others are rare."""
+
+_ENTRIES = 32_000_000
+"""Arms that can be looked up, if there are no more of them."""
+
+_KNOWN = 4_000_000
+"""Arms that are kept, over all replicas."""
 
 _ARMS_AT_ONCE = 50_000
 """Arms whose features are held at once."""
@@ -88,42 +94,69 @@ class FrozenAgent:
     def __init__(self, agent: Agent, features: Features) -> None:
         self.agent = agent
         self.features = features.to(agent.network.weights[0])
-        sizes = [len(names) + 1 for names in features.categories]
-        starts = torch.tensor([0, *map(len, features.categories)]).cumsum(0)[:-1]
-        self._sizes = sizes
-        self._starts = starts.to(agent.device)
-        self.users = 1
-        for size in sizes:
-            self.users *= size
-        entries = self.users * features.positions * len(features.item)
-        self._table: Tensor | None = None
-        if entries * agent.replicas <= _TABLE:
-            # mean and bonus of each (user, position, item) without affinity, NaN where not yet known
-            self._table = torch.full((agent.replicas, entries, 2), torch.nan, dtype=torch.float64, device=agent.device)
-            self._known = torch.zeros(entries, dtype=torch.bool, device=agent.device)
+        strides = self._number_users()
+        entries = strides * features.positions * len(features.item) * _AFFINITIES
+        self._place: Tensor | None = None
+        if entries <= _ENTRIES:
+            # where (user, position, item, affinity) stands among the known arms, -1 where it is not known
+            self._place = torch.full((entries,), -1, dtype=torch.int32, device=agent.device)
+        self._known = torch.empty(agent.replicas, 0, 2, dtype=torch.float64, device=agent.device)
+        self._count = 0
+
+    def _number_users(self) -> int:
+        """Give each combination of the four categories a number below the result: a sum of four numbers.
+
+        A feature with C categories has C + 1 of them, the last one for what is unseen or missing.
+        """
+        rows, stride = len(self.features.user), 1
+        self._part_of_number = torch.zeros(rows, 4, dtype=torch.long)
+        start = 0
+        for feature, names in enumerate(self.features.categories):
+            self._part_of_number[start : start + len(names), feature] = torch.arange(len(names)) * stride
+            self._part_of_number[-1, feature] = len(names) * stride
+            start, stride = start + len(names), stride * (len(names) + 1)
+        self._part_of_number = self._part_of_number.to(self.agent.device)
+        return stride
 
     def mean_and_bonus(self, batch: Batch) -> Tensor:
         """(R, N, K, 2)"""
-        events = torch.arange(len(batch.row), device=batch.row.device).unsqueeze(1).expand_as(batch.item)
-        if self._table is None:
-            found = self._compute(batch, events.reshape(-1), batch.item.reshape(-1), batch.affinity.reshape(-1))
-            return found.unflatten(1, batch.item.shape)
-        key = (self._user(batch.codes) * self.features.positions + batch.position - 1).unsqueeze(1)
-        key = key * len(self.features.item) + batch.item
-        plain = batch.affinity == 0
-        new = plain & ~self._known[key]
+        if self._place is None:
+            everything = torch.ones_like(batch.item, dtype=torch.bool)
+            return self._compute(batch, *everything.nonzero(as_tuple=True)).unflatten(1, batch.item.shape)
+        number = self._part_of_number.gather(0, batch.codes).sum(1)
+        context = (number * self.features.positions + batch.position - 1).unsqueeze(1)
+        step = batch.affinity.long()
+        key = (context * len(self.features.item) + batch.item) * _AFFINITIES + step.clamp_max(_AFFINITIES - 1)
+        place = self._place[key]
+        # affinities that are no small whole numbers have no place
+        special = (batch.affinity != step) | (step >= _AFFINITIES)
+        new = (place < 0) & ~special
         if new.any():
-            fresh, index = key[new].unique(return_inverse=True)
-            # any of the places of a new key serves
-            place = torch.empty_like(fresh).scatter_(0, index, torch.arange(len(index), device=index.device))
-            items = batch.item[new][place]
-            self._table[:, fresh] = self._compute(batch, events[new][place], items, torch.zeros_like(items))
-            self._known[fresh] = True
-        found = self._table[:, key.flatten()].unflatten(1, key.shape)
-        special = ~plain
+            self._learn_arms(batch, key, new)
+            place = self._place[key]
+            special |= place < 0
+        found = self._known[:, place.clamp_min_(0).long()]
         if special.any():
-            found[:, special] = self._compute(batch, events[special], batch.item[special], batch.affinity[special])
+            found[:, special] = self._compute(batch, *special.nonzero(as_tuple=True))
         return found
+
+    def _learn_arms(self, batch: Batch, key: Tensor, new: Tensor) -> None:
+        """Compute the new arms of a batch, each once, as far as there is room."""
+        assert self._place is not None
+        event, slot = new.nonzero(as_tuple=True)
+        fresh, index = key[new].unique(return_inverse=True)
+        # any of the places of a key serves
+        one = torch.empty_like(fresh).scatter_(0, index, torch.arange(len(index), device=index.device))
+        room = _KNOWN // self.agent.replicas - self._count
+        fresh, one = fresh[:room], one[:room]
+        stop = self._count + len(fresh)
+        if stop > self._known.shape[1]:
+            grown = self._known.new_empty(self.agent.replicas, 2 * stop, 2)
+            grown[:, : self._count] = self._known[:, : self._count]
+            self._known = grown
+        self._known[:, self._count : stop] = self._compute(batch, event[one], slot[one])
+        self._place[fresh] = torch.arange(self._count, stop, dtype=torch.int32, device=fresh.device)
+        self._count = stop
 
     def picked(self, values: Tensor, batch: Batch, draw: int = 0) -> Tensor:
         """(R, N): the chosen arm, given means and bonuses; ``draw`` numbers repeated draws."""
@@ -137,24 +170,16 @@ class FrozenAgent:
         normal = torch.stack([n for _, n in numbers if n is not None]).to(values)
         return agent.best(torch.addcmul(mean, bonus, normal), uniform)
 
-    def _user(self, codes: Tensor) -> Tensor:
-        """(N,): one number for the four categories; the last one of each stands for unseen and missing ones."""
-        number = torch.zeros_like(codes[:, 0])
-        neutral = len(self.features.user) - 1
-        for size, start, code in zip(self._sizes, self._starts, codes.unbind(1), strict=True):
-            number = number * size + torch.where(code == neutral, size - 1, code - start)
-        return number
-
-    def _compute(self, batch: Batch, event: Tensor, item: Tensor, affinity: Tensor) -> Tensor:
-        """(R, M, 2): mean and bonus of single arms (M,)."""
+    def _compute(self, batch: Batch, event: Tensor, slot: Tensor) -> Tensor:
+        """(R, M, 2): mean and bonus of single arms (M,), given by their event and their place in it."""
         parts = []
         for start in range(0, len(event), _ARMS_AT_ONCE):
-            part = slice(start, start + _ARMS_AT_ONCE)
-            codes, position = batch.codes[event[part]], batch.position[event[part]]
-            arms = self.features.arms(codes, position, item[part].unsqueeze(1), affinity[part].unsqueeze(1)).squeeze(1)
+            e, k = event[start : start + _ARMS_AT_ONCE], slot[start : start + _ARMS_AT_ONCE]
+            item, affinity = batch.item[e, k].unsqueeze(1), batch.affinity[e, k].unsqueeze(1)
+            arms = self.features.arms(batch.codes[e], batch.position[e], item, affinity).squeeze(1)
             pair = self.agent.mean_and_bonus(arms.unsqueeze(0).expand(self.agent.replicas, -1, -1))
             parts.append(torch.stack(pair, dim=-1))
-        return torch.cat(parts, dim=1)
+        return torch.cat(parts, dim=1) if parts else self._known.new_empty(self.agent.replicas, 0, 2)
 
 
 class Evaluation(L.LightningModule):
@@ -196,7 +221,9 @@ class Evaluation(L.LightningModule):
         self.corrected += int((shown & ~batch.counts).sum())
 
     def results(self) -> dict[str, Estimate]:
-        return {name: Estimate(*value) for name, value in self.estimates.compute().items()}
+        # torchmetrics makes a number of a tensor with one entry
+        computed = self.estimates.compute().items()
+        return {name: Estimate(*(part.reshape(self.agent.replicas) for part in value)) for name, value in computed}
 
 
 class LogLoader:

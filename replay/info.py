@@ -8,15 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nl_lightning.errors import InputError
 from nl_lightning.statistics import wilson
-from replay.contents import Contents, read_description
+from replay.contents import Contents, check_files, read_description
 from replay.schema import EVENTS_FILES, ITEMS_FILE, LOG_FILE
 
 LEVEL = 0.95
@@ -36,24 +33,6 @@ def run(options: argparse.Namespace) -> None:
         for name, text in _lines(path, log):
             table.add_row(name, Text(text))
         console.print(table)
-
-
-def check_files(path: Path, log: Mapping[str, Any]) -> None:
-    """The log's files are those that it was written with, as far as their footers tell."""
-    expected = {EVENTS_FILES.replace("*", f"{number:05d}"): rows for number, rows in enumerate(log["parts"])}
-    expected[ITEMS_FILE] = log["items"]
-    for name, rows in expected.items():
-        try:
-            found = pq.read_metadata(path / name).num_rows
-        except FileNotFoundError as error:
-            raise InputError(f"{path / name} is missing. Convert the log again.") from error
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{path / name} is not a whole Parquet file ({error}). Convert the log again.") from error
-        if found != rows:
-            raise InputError(f"{path / name} has {found} rows, expected {rows}. Convert the log again.")
-    for file in sorted(path.glob(EVENTS_FILES)):
-        if file.name not in expected:
-            raise InputError(f"{file} is not of this log: {LOG_FILE} does not know it. Remove it.")
 
 
 def _logs(path: Path) -> list[Path]:

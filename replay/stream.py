@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nl_lightning.errors import InputError
-from replay.contents import Contents, read_description
+from replay.contents import Contents, check_files, read_description
 from replay.schema import EVENTS, EVENTS_FILES, ITEMS, ITEMS_FILE, USER_FEATURES, check_schema
 
 COLUMNS = [name for name in EVENTS.names if name != "timestamp"]
@@ -62,6 +62,7 @@ class Log:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.description = read_description(self.path)
+        check_files(self.path, self.description)
         self.contents = Contents.from_json(self.description["contents"])
         self.items = _read_items(self.path / ITEMS_FILE)
         self.groups: list[Group] = []
@@ -71,11 +72,6 @@ class Log:
                 for number in range(parquet.metadata.num_row_groups):
                     rows = parquet.metadata.row_group(number).num_rows
                     self.groups.append(Group(file, number, self.rows, rows))
-        if self.rows != self.contents.rows:
-            raise InputError(
-                f"{self.path} has {self.rows} events in its files, but was written with {self.contents.rows}. "
-                "A file is missing or of another log; convert the log again."
-            )
         if not self.rows:
             raise InputError(f"{self.path} is empty: there is no event to replay.")
 

@@ -98,7 +98,9 @@ def test_unseen_and_missing_categories_add_nothing_and_are_counted(simulated: Lo
     features = Features.fit(simulated)
     block = simulated.events(simulated.groups[0])
     index, values = block.users[2]
-    strange = block._replace(users=[*block.users[:2], (index, ["new" if v == values[0] else v for v in values]), block.users[3]])
+    strange = block._replace(
+        users=[*block.users[:2], (index, ["new" if v == values[0] else v for v in values]), block.users[3]]
+    )
     codes, unseen = features.encode(strange)
     assert unseen == (int((index == 0).sum()), 0)
     assert unseen.unseen > 0

@@ -30,7 +30,10 @@ UNIFORM, SOFTMAX = World(**SMALL), World(**SMALL, policy="softmax", temperature=
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Log]:
     path = tmp_path_factory.mktemp("logs")
-    return {"uniform": write_log(path / "u", UNIFORM, 1100, group=300), "softmax": write_log(path / "s", SOFTMAX, 1500, group=400)}
+    return {
+        "uniform": write_log(path / "u", UNIFORM, 1100, group=300),
+        "softmax": write_log(path / "s", SOFTMAX, 1500, group=400),
+    }
 
 
 def make(name: str, replicas: int = 1, **settings: Any) -> Agent:
@@ -200,6 +203,8 @@ def test_a_replica_that_diverged_takes_no_more_events(logs: dict[str, Log]) -> N
     agent, keep, played = learn(agent, logs["uniform"])
     assert agent.diverged_at.tolist() == [0, 20]
     assert agent.rounds[1] == 20
-    assert not keep.valid[1, 20:].any()
+    assert keep.blocks[0].valid is None
+    assert all(block.valid is not None and not block.valid[1].any() for block in keep.blocks[1:])
+    assert len(keep.t) == agent.rounds[0]
     assert played.counts()["replicas"][1]["accepted"] == 20
     assert played.counts()["replicas"][0]["seen"] == logs["uniform"].rows
