@@ -3,5 +3,6 @@
 from replay.environment import ReplayLog
 from replay.features import Features
 from replay.stream import Log
+from replay.truth import Online
 
-__all__ = ["Features", "Log", "ReplayLog"]
+__all__ = ["Features", "Log", "Online", "ReplayLog"]

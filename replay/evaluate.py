@@ -32,6 +32,8 @@ from replay.features import Features
 from replay.rejection import RULES, check_rule
 from replay.sample import bundled_log
 from replay.stream import Log
+from replay.truth import exact_ctr
+from replay.world import World
 
 DRAWS = 20
 """Monte Carlo draws of a Thompson agent."""
@@ -117,6 +119,10 @@ def evaluate(
     results = evaluation.results()
     ips = evaluation.estimates["ips"]
     assert isinstance(ips, IPS)
+    exact = None
+    if "world" in log.description:
+        world = World.from_description(log.description)
+        exact = exact_ctr(agent, features, world, setting.protocol, setting.arms, draws=200).tolist()
     replicas = []
     for replica, counts in enumerate(rejected(evaluation, log)):
         row: dict[str, Any] = {"replica": replica, **agent.settings.of(replica)}
@@ -125,6 +131,8 @@ def evaluate(
             row |= {name: _number(value), f"{name}_low": _number(low), f"{name}_high": _number(high)}
         if agent.thompson:
             row["ips_monte_carlo_error"] = float(ips.monte_carlo_error()[replica])
+        if exact is not None:
+            row["exact"] = exact[replica]
         replicas.append({**row, **counts})
     contents = log.contents
     about = {"path": str(log.path), "events": contents.rows, "clicks": contents.clicks, "ctr": contents.ctr}
@@ -159,14 +167,17 @@ def table(result: dict[str, Any]) -> Table:
     log = result["log"]
     title = f"{result['agent']}, frozen, on {log['events']:,} events with {log['clicks']:,} clicks"
     shown = Table(title=f"{title}; {result['level']:.0%} intervals", title_justify="left")
-    for head in ("replica", "match CTR", "IPS", "SNIPS", "accepted", "eff. size"):
+    exact = ["exact"] if "exact" in result["replicas"][0] else []
+    for head in ("replica", "match CTR", "IPS", "SNIPS", "accepted", "eff. size", *exact):
         shown.add_column(head, justify="right")
     for row in result["replicas"]:
         cells = [
             f"{_digits(row[n])}\n{_digits(row[n + '_low'])} to {_digits(row[n + '_high'])}" for n in list(METRICS)[:3]
         ]
         size = row["effective_sample_size"]
-        shown.add_row(str(row["replica"]), *cells, f"{row['acceptance']:.2%}", "-" if size is None else f"{size:,.0f}")
+        truth = [_digits(row[name]) for name in exact]
+        rate = f"{row['acceptance']:.2%}"
+        shown.add_row(str(row["replica"]), *cells, rate, "-" if size is None else f"{size:,.0f}", *truth)
     return shown
 
 
@@ -188,6 +199,9 @@ def _notes(result: dict[str, Any], uniform: bool) -> list[str]:
             "candidates: affinity always shows the logged item, so that these are the numbers of no single policy, and "
             "IPS is too large by about the number of items over that of arms; uniform and all are unbiased."
         )
+    if "exact" in counted:
+        sets = f"the {result['arms']} items of highest affinity" if result["candidates"] == "affinity" else "such sets"
+        notes.append(f"The log is simulated: exact is the agent's true CTR in its world, choosing from {sets}.")
     if counted["ips"] is None:
         notes.append("IPS needs propensities, and some of this log's are missing.")
     if result["propensity_floor"] is None and not uniform:

@@ -8,7 +8,7 @@ One-hot and then SVD is linear: u is the sum of four rows of a table, v a row of
 A category that the fit has not seen, or that is missing, adds nothing to u: a row of zeros.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,17 +68,22 @@ class Features:
             columns = [profiles[name].cast(pa.string()).to_pylist() for name in USER_FEATURES]
             for profile, count in zip(zip(*columns, strict=True), profiles["count_all"].to_pylist(), strict=True):
                 counts[profile] = counts.get(profile, 0) + count
+        return cls.of(counts, log.items, log.positions, log.contents.affinity_high)
+
+    @classmethod
+    def of(
+        cls, counts: Mapping[tuple[str | None, ...], int], items: pa.Table, positions: int, affinity_high: float
+    ) -> "Features":
+        """From the number of events of each user profile, and the table of items."""
         # n equal rows of a matrix have the singular vectors of one row times sqrt(n)
         categories, one_hot = _one_hot([[profile[i] for profile in counts] for i in range(len(USER_FEATURES))])
         vectors = _singular_vectors(one_hot * np.sqrt(np.array(list(counts.values())))[:, None], USER_DIM)
         user = np.concatenate([vectors, np.zeros((1, USER_DIM))])
 
-        _, one_hot = _one_hot([log.items[name].cast(pa.string()).to_pylist() for name in ITEM_FEATURES])
-        described = np.concatenate([one_hot, log.items[ITEM_NUMBER].to_numpy()[:, None]], axis=1)
+        _, one_hot = _one_hot([items[name].cast(pa.string()).to_pylist() for name in ITEM_FEATURES])
+        described = np.concatenate([one_hot, items[ITEM_NUMBER].to_numpy()[:, None]], axis=1)
         item = described @ _singular_vectors(described, ITEM_DIM)
-        return cls(
-            categories, torch.from_numpy(user), torch.from_numpy(item), log.positions, log.contents.affinity_high
-        )
+        return cls(categories, torch.from_numpy(user), torch.from_numpy(item), positions, affinity_high)
 
     def to(self, like: Tensor) -> "Features":
         """The same on the device and in the precision of ``like``."""
@@ -107,6 +112,12 @@ class Features:
             unseen, missing = unseen + lost - none, missing + none
             codes.append(code)
         return torch.stack(codes, dim=-1), Unseen(unseen, missing)
+
+    def encode_profiles(self, profiles: Sequence[Sequence[str]]) -> Tensor:
+        """The rows (N, 4) of the user table for users given by the names of their categories."""
+        neutral = len(self.user) - 1
+        rows = [[known.get(name, neutral) for known, name in zip(self._codes, p, strict=True)] for p in profiles]
+        return torch.tensor(rows)
 
     def arms(self, codes: Tensor, position: Tensor, item: Tensor, affinity: Tensor) -> Tensor:
         """x (..., K, 42) for users (..., 4), positions (...), items (..., K) and their affinities (..., K)."""

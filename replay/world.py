@@ -118,6 +118,11 @@ class World:
         columns = [pa.array(np.arange(self.items)), pa.array(self._item_number), *categories]
         return pa.table(columns, names=ITEMS.names).cast(ITEMS)
 
+    def profiles(self) -> list[tuple[str, ...]]:
+        """The names of every user's categories."""
+        columns = _categories("user", 0, USER_VALUES, self._user_codes)
+        return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
     def draw(self, start: int, count: int) -> pa.Table:
         """Events start, ..., start + count - 1 in the schema EVENTS, whatever was drawn before.
 
