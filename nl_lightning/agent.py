@@ -134,13 +134,16 @@ class Agent(L.LightningModule, ABC):
         """Make the network with layers of these sizes, and what is kept for each of its parameters."""
         self.network = MLP(sizes, self.settings.seeds, self.init)
         self.initial_weights = nn.ParameterList(nn.Parameter(w.detach().clone(), False) for w in self.network.weights)
-        # the columns of an observation: the factors for the design matrix, then those for the effective dimension
-        factors = [*(size for shape in self.network.shapes[:-1] for size in shape), self.network.shapes[-1][1]]
-        self._columns = factors * 2
+        # the columns of an observation: its weight, then the factors
+        self.observation_columns = [
+            1,
+            *(size for shape in self.network.shapes[:-1] for size in shape),
+            self.network.shapes[-1][1],
+        ]
         make_design = DESIGNS[self.design_kind]
         self.design = make_design(self.network.shapes, self.lam if self.variance_weighted else self.kappa * self.lam)
         self.information = make_design(self.network.shapes, torch.ones_like(self.lam))
-        self.register_buffer("_information_weight", self.information_weight(), persistent=False)
+        self.register_buffer("_information_weight", self.information_weight().view(-1, 1, 1), persistent=False)
         # Plain references: to ask nn.Module for a submodule takes as long as a small operation on tensors.
         self._designs = (self.design, self.information)
         self.buffer = ReplayBuffer(self.replicas, self.dim)
@@ -190,7 +193,7 @@ class Agent(L.LightningModule, ABC):
     @torch.no_grad()
     def observe(self, choice: Choice, reward: Tensor, accepted: Tensor | None = None) -> None:
         """Learn a choice's reward (R,): buffer, design matrix, radii. Replicas with ``accepted`` (R,) False do not."""
-        expected = (self.replicas, choice.score.shape[1], sum(self._columns))
+        expected = (self.replicas, choice.score.shape[1], sum(self.observation_columns))
         if choice.view.observation.shape != expected or choice.view.arms.shape[-1] != self.dim:
             raise InputError("This choice is another agent's: its replicas, features or network differ.")
         reward, accepted = check_reward(reward, accepted, choice.arm)
@@ -217,24 +220,24 @@ class Agent(L.LightningModule, ABC):
 
     @torch.no_grad()
     def evaluate(self, arms: Tensor) -> tuple[Tensor, Factors, Tensor]:
-        """Mean, factors and observation of arms (R, N, d)."""
-        f, mean, prepared = self._estimate(arms)
+        """Of arms (R, N, d) the mean that the bonus is added to, (R, N), the factors, and the observations."""
+        f, factors = self.network.factors(arms)
+        mean = mu(f) if self.mean_is_probability else f
         weight = slope(f) if self.variance_weighted else torch.ones_like(f)
-        weighed = self.design.weigh(prepared, weight.to(self.lam.dtype))
-        informative = self.information.weigh(prepared, self._information_weight.unsqueeze(1))
-        return mean, prepared, torch.cat([*weighed, *informative], dim=-1)
+        prepared = self.design.prepare(factors)
+        observation = torch.cat([weight.to(self.lam.dtype).unsqueeze(-1), *prepared], dim=-1)
+        # The factors are views of the observations: the arms of a round are then near each other.
+        return (
+            mean.to(self.lam.dtype),
+            torch.split_with_sizes(observation, self.observation_columns, dim=-1)[1:],
+            observation,
+        )
 
     @torch.no_grad()
     def mean_and_bonus(self, arms: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and bonus (R, N) of arms (R, N, d), for an agent that is asked and does not learn."""
-        _, mean, prepared = self._estimate(arms)
-        return mean, self.score(mean, prepared, None)[1]
-
-    def _estimate(self, arms: Tensor) -> tuple[Tensor, Tensor, Factors]:
-        """f, the mean that the bonus is added to, and the factors of the gradient, prepared for the design."""
-        f, factors = self.network.factors(arms)
-        mean = mu(f) if self.mean_is_probability else f
-        return f, mean.to(self.lam.dtype), self.design.prepare(factors)
+        mean, factors, _ = self.evaluate(arms)
+        return mean, self.score(mean, factors, None)[1]
 
     def choose(self, view: View) -> Choice:
         """Score the arms of a view and take the best one; of equal ones any, with equal chances.
@@ -260,15 +263,15 @@ class Agent(L.LightningModule, ABC):
     def update_confidence(self, choice: Choice, accepted: Tensor | None = None) -> None:
         """Design matrix, effective dimension and radius after a choice, with the values of its time."""
         observation = choice.view.observation
+        observed = observation.gather(1, choice.arm.view(-1, 1, 1).expand(-1, 1, observation.shape[-1]))
+        weight, *factors = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
+        informative = cast(Tensor, self._buffers["_information_weight"])
         if accepted is not None:
-            # A gradient of zeros adds nothing.
-            observation = observation * accepted[:, None, None]
-        index = choice.arm.view(-1, 1, 1).expand(-1, 1, observation.shape[-1])
-        picked = torch.split_with_sizes(observation.gather(1, index), self._columns, dim=-1)
+            learns = accepted.view(-1, 1, 1)
+            weight, informative = weight * learns, informative * learns
         design, information = self._designs
-        half = len(picked) // 2
-        design.add(picked[:half])
-        information.add(picked[half:])
+        design.add(tuple(factors), weight)
+        information.add(tuple(factors), informative)
         # nn.Module's own assignment would cost more than the formulas. New tensors: who kept the old ones keeps them.
         dimension = self._buffers["effective_dimension"] = information.logdet()
         self._buffers["radius"] = self._radius_terms.at(dimension)

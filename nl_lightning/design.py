@@ -1,7 +1,7 @@
 """Design matrices M = ridge I + sum_i w_i g_i g_i^T of R replicas, over the factors of the gradients g.
 
-Three verbs: ``norm``, ``add``, ``logdet``. ``prepare`` turns a network's factors into what ``norm`` takes and ``weigh``
-into what ``add`` takes, once for as many samples as one likes. A design computes in the precision of its ridge.
+Three verbs: ``norm``, ``add``, ``logdet``. ``prepare`` turns a network's factors into what ``norm`` and ``add`` take,
+once for as many samples as one likes. A design computes in the precision of its ridge.
 """
 
 from collections.abc import Sequence
@@ -43,17 +43,12 @@ class DiagonalDesign(nn.Module):
             total += torch.bmm(z, layer.reciprocal()).mul_(delta).sum(-1)
         return total.sqrt_()
 
-    @staticmethod
-    def weigh(squares: Factors, weight: Tensor) -> Factors:
-        """w g^2 for samples with weights (R, N)."""
-        return _scale(squares, weight)
-
-    def add(self, weighed: Factors) -> None:
-        """D_j += w g_j^2 for one weighed sample a replica (N = 1)."""
+    def add(self, squares: Factors, weight: Tensor) -> None:
+        """D_j += w g_j^2 for one sample a replica (N = 1) with weights (R, 1, 1)."""
         *layers, last = self._layers
-        last += weighed[-1]
-        for delta, z, layer in zip(weighed[::2], weighed[1::2], layers, strict=False):
-            layer.addcmul_(z.mT, delta)
+        last.addcmul_(squares[-1], weight)
+        for delta, z, layer in zip(squares[::2], squares[1::2], layers, strict=False):
+            layer.addcmul_(z.mT, delta * weight)
 
     def logdet(self) -> Tensor:
         """log det M = sum_j log D_j, (R,)"""
@@ -110,14 +105,9 @@ class FullDesign(nn.Module):
         gradient = _gradient(factors)
         return (torch.bmm(gradient, self.inverse) * gradient).sum(-1).sqrt()
 
-    @staticmethod
-    def weigh(factors: Factors, weight: Tensor) -> Factors:
-        """sqrt(w) g for samples with weights (R, N)."""
-        return _scale(factors, weight.sqrt())
-
-    def add(self, weighed: Factors) -> None:
-        """M += w g g^T for one weighed sample a replica (N = 1)."""
-        gradient = _gradient(weighed)
+    def add(self, factors: Factors, weight: Tensor) -> None:
+        """M += w g g^T for one sample a replica (N = 1) with weights (R, 1, 1)."""
+        gradient = _gradient(factors) * weight.sqrt()
         solved = torch.bmm(gradient, self.inverse)
         growth = 1 + torch.bmm(gradient, solved.mT)
         self.inverse.baddbmm_(solved.mT / growth, solved, alpha=-1)
@@ -126,13 +116,6 @@ class FullDesign(nn.Module):
     def logdet(self) -> Tensor:
         """log det M, (R,)"""
         return self.log_determinant.clone()
-
-
-def _scale(factors: Factors, scale: Tensor) -> Factors:
-    """The factors of a multiple of the gradient, (R, N): each delta_l is multiplied, and z_{L-1} for delta_L."""
-    column = scale.unsqueeze(-1)
-    last = len(factors) - 1
-    return tuple(factor * column if i % 2 == 0 or i == last else factor for i, factor in enumerate(factors))
 
 
 def _gradient(factors: Factors) -> Tensor:

@@ -35,7 +35,7 @@ def generator(seed: int, stream: Stream, *index: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
 
 
-_ROWS = 4096
+_ROWS = 1024
 """Rows of a log whose random numbers are drawn at once."""
 
 

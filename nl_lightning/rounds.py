@@ -17,8 +17,8 @@ class View(NamedTuple):
     factors: Factors
     """of the gradients, prepared by the design, each (R, K, features)"""
     observation: Tensor
-    """(R, K, ...), what an observation of an arm adds to the design matrix and to the effective dimension: weighed
-    factors side by side, so that those of the chosen arm are picked at once"""
+    """(R, K, ...), the weight of an observation and the factors side by side, so that those of the chosen arm are
+    picked at once"""
     uniform: Tensor
     """(R, K), in (0, 1], which break ties"""
     normal: Tensor | None

@@ -83,6 +83,7 @@ class ReplayLog(Environment):
 
     def prepare(self, seeds: Sequence[int], like: Tensor) -> None:
         self._like = like
+        self._moved: Features | None = None
         self._places = [Place(self.log) for _ in seeds]
         self._alive = [True] * len(seeds)
         self._shown: OrderedDict[int, ShownGroup] = OrderedDict()
@@ -103,7 +104,7 @@ class ReplayLog(Environment):
         return {"features": features, "places": places, "unseen": self._unseen, "log": log, "settings": settings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.features = Features.from_state_dict(state["features"])
+        self.features, self._moved = Features.from_state_dict(state["features"]), None
         self.features.check(self.log)
         self._unseen = dict(state["unseen"])
         for place, stored in zip(self._places, state["places"], strict=True):
@@ -139,11 +140,11 @@ class ReplayLog(Environment):
         self._alive = alive.tolist()
         missing = torch.where(alive, count, 0)
         blocks: list[Played] = []
-        while (wanting := (missing > 0).tolist()) and any(wanting):
-            block = self._block(agent, wanting, int(missing.max()))
+        while any(wanted := missing.tolist()):
+            block = self._block(agent, wanted)
             if block is None:
-                for place, wants in zip(self._places, wanting, strict=True):
-                    if wants:
+                for place, rounds in zip(self._places, wanted, strict=True):
+                    if rounds:
                         place.advance(0, self._group)
                 break
             played = play_block(agent, block, missing, start + count, on_round)
@@ -193,43 +194,43 @@ class ReplayLog(Environment):
             self._shown.popitem(last=False)
         return self._shown[number]
 
-    def _block(self, agent: "Agent", wanting: list[bool], missing: int) -> "Block | None":
-        """The next events of every replica that wants some, evaluated; None where there are none."""
+    def _block(self, agent: "Agent", missing: list[int]) -> "Block | None":
+        """The next events of every replica that misses rounds, evaluated; None where there are none."""
         window = 3 * self.arms + 1
-        # With uniform logging one event in K is accepted; a few more, so that mostly one block does.
-        length = int(1.25 * missing * self.arms) + window
-        length = max(window, min(length, _ARMS_AT_ONCE // (self.arms * len(wanting))))
+        room = max(window, _ARMS_AT_ONCE // (self.arms * len(missing)))
         parts = [
-            place.events(length, self._group) if wants else []
-            for place, wants in zip(self._places, wanting, strict=True)
+            place.events(min(place.expected(rounds, self.arms) + window, room), self._group) if rounds else []
+            for place, rounds in zip(self._places, missing, strict=True)
         ]
         lengths = [sum(len(part.row) for part in replica) for replica in parts]
         if not any(lengths):
             return None
         filler = next(part for replica in parts for part in replica).slice(0, 1)
-        length = max(lengths)
-        joined = [_joined(replica or [filler], length) for replica in parts]
+        padded = max(lengths) + window
+        joined = [_joined(replica or [filler], padded) for replica in parts]
         events = Shown(*(torch.stack(column) for column in zip(*joined, strict=True)))
-        assert self.features is not None
-        if self._features_like is not self._like:
-            self._fitted, self._features_like = self.features.to(self._like), self._like
-        arms = self._fitted.arms(events.codes, events.position, events.item, events.affinity)
-        mean, factors, observation = agent.evaluate(arms.flatten(1, 2))
-        noise = [_noise(agent, replica, rows, self.arms) for replica, rows in enumerate(events.row)]
-        scored = torch.cat([mean.unsqueeze(-1), torch.stack(noise).to(mean).flatten(1, 2), *factors], dim=-1)
+        length = torch.tensor(lengths, device=self._like.device)
+        padding = torch.arange(padded, device=self._like.device) >= length.unsqueeze(1)
+        arms = self._moved_features().arms(events.codes, events.position, events.item, events.affinity)
+        mean, _, observation = agent.evaluate(arms.flatten(1, 2))
+        noise = torch.stack([_noise(agent, replica, rows, self.arms) for replica, rows in enumerate(events.row)])
+        scored = torch.cat([mean.unsqueeze(-1), noise.to(mean).flatten(1, 2), observation], dim=-1)
         return Block(
-            window=min(window, length),
-            length=torch.tensor(lengths, device=mean.device),
+            window=window,
+            length=length,
             row=events.row,
             click=events.click.to(self._like),
-            logged=events.logged,
+            logged=events.logged.masked_fill(padding, -1),
             arms=arms,
-            scored=scored.unflatten(1, (length, self.arms)),
-            observation=observation.unflatten(1, (length, self.arms)),
-            factors=[factor.shape[-1] for factor in factors],
+            scored=scored.unflatten(1, (padded, self.arms)),
         )
 
-    _features_like: Tensor | None = None
+    def _moved_features(self) -> Features:
+        """The features on the device and in the precision of the agent."""
+        if self._moved is None:
+            assert self.features is not None
+            self._moved = self.features.to(self._like)
+        return self._moved
 
 
 def _joined(parts: list[Shown], length: int) -> Shown:

@@ -1,6 +1,6 @@
 """Rejection sampling of a block of events: first match by first match, all replicas at once."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ class Block(NamedTuple):
     """C events of R replicas, evaluated."""
 
     window: int
+    """events that are looked at in a step; so many at the end of a replica's are nothing but padding"""
     length: Tensor
     """(R,), how many of them a replica has"""
     row: Tensor
@@ -23,15 +24,11 @@ class Block(NamedTuple):
     click: Tensor
     """(R, C)"""
     logged: Tensor
-    """(R, C)"""
+    """(R, C), an arm; padding has -1, which nobody picks"""
     arms: Tensor
     """(R, C, K, d)"""
     scored: Tensor
-    """(R, C, K, ...), side by side: mean, uniform and for Thompson sampling normal numbers, factors"""
-    observation: Tensor
-    """(R, C, K, ...)"""
-    factors: list[int]
-    """their columns"""
+    """(R, C, K, ...), side by side: mean, uniform and for Thompson sampling normal numbers, observation"""
 
 
 class Played(NamedTuple):
@@ -55,54 +52,51 @@ class Played(NamedTuple):
 
 def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_round: OnRound) -> Played:
     """Accept events, first match by first match, until every replica has its rounds or has passed the block."""
-    replicas, length, arms = block.scored.shape[:3]
+    replicas, padded, arms = block.scored.shape[:3]
     window, device = block.window, block.scored.device
-    lane = torch.arange(replicas, device=device) * length
+    shape = (replicas, window, arms)
+    number = torch.arange(replicas, device=device)
     ahead = torch.arange(window, device=device)
-    window_lane = torch.arange(replicas, device=device) * window
-    scored, observation = block.scored.flatten(0, 1).flatten(1), block.observation.flatten(0, 1)
-    shown, logged, click = block.arms.flatten(0, 1), block.logged.flatten(), block.click.flatten()
+    first_shown, start = number * window, number * padded
+    begin, end = start, start + block.length
+    scored, shown = block.scored.flatten(0, 1).flatten(1), block.arms.flatten(0, 1)
+    logged, click = block.logged.flatten(), block.click.flatten()
     # Buffers by their dictionary: asked for by name, nn.Module looks for them in three places.
     state = cast(dict[str, Tensor], agent._buffers)
-    thompson, columns = agent.thompson, [2 + agent.thompson, *block.factors]
+    head = 2 + agent.thompson
+    columns = [head, *agent.observation_columns]
 
-    def split(rows: Tensor, events: int) -> tuple[Tensor, Tensor, Tensor | None, tuple[Tensor, ...]]:
-        head, *factors = torch.split_with_sizes(rows.view(replicas, events * arms, -1), columns, dim=-1)
-        return head[..., 0], head[..., 1], head[..., 2] if thompson else None, tuple(factors)
+    def split(rows: Tensor) -> tuple[Tensor, tuple[Tensor, ...], Tensor, Tensor | None]:
+        """mean, factors, uniform and normal numbers of some events."""
+        first, _, *factors = torch.split_with_sizes(rows.view(replicas, -1, sum(columns)), columns, dim=-1)
+        return first[..., 0], tuple(factors), first[..., 1], first[..., 2] if head == 3 else None
 
-    offset = torch.zeros_like(block.length)
     steps: list[tuple[Tensor, ...]] = []
     choices: list[Choice] = []
     # A replica accepts one event a step at most, so these many steps need no look at how far they are.
-    while needed := int(torch.where(offset < block.length, missing, 0).max()):
+    while needed := int(torch.where(start < end, missing, 0).max()):
         for _ in range(needed):
-            place = offset.unsqueeze(1) + ahead
-            event = (lane.unsqueeze(1) + place.clamp_max(length - 1)).flatten()
-            mean, uniform, normal, factors = split(scored.index_select(0, event), window)
+            event = (start.unsqueeze(1) + ahead).view(-1)
+            mean, factors, uniform, normal = split(scored.index_select(0, event))
             score, bonus = agent.score(mean, factors, normal)
-            score, bonus = score.view(replicas, window, arms), bonus.view(replicas, window, arms)
-            picked = agent.best(score, uniform.view(replicas, window, arms))
-            match = picked == logged.index_select(0, event).view(replicas, window)
-            match &= (place < block.length.unsqueeze(1)) & (missing > 0).unsqueeze(1)
+            picked = agent.best(score.view(shape), uniform.view(shape))
+            # whoever has all its rounds accepts nothing more, and stays where it is
+            active = missing > 0
+            match = (picked == logged.index_select(0, event).view_as(picked)).logical_and_(active.unsqueeze(1))
             accepted, first = match.max(1)
 
-            found = window_lane + first
-            where = event.index_select(0, found)
+            where, found = start + first, first_shown + first
             rows = scored.index_select(0, where)
-            view = View(shown.index_select(0, where), *_reordered(split(rows, 1), observation.index_select(0, where)))
-            choice = Choice(
-                picked.gather(1, first.unsqueeze(1)).squeeze(1),
-                score.flatten(0, 1).index_select(0, found),
-                view.mean,
-                bonus.flatten(0, 1).index_select(0, found),
-                view,
-            )
+            mean, factors, uniform, normal = split(rows)
+            observation = rows.view(replicas, arms, -1)[..., head:]
+            view = View(shown.index_select(0, where), mean, factors, observation, uniform, normal)
+            arm, *values = (v.view(replicas * window, -1).index_select(0, found) for v in (picked, score, bonus))
+            choice = Choice(arm.squeeze(1), values[0], mean, values[1], view)
             reward = click.index_select(0, where)
-            missing = missing - accepted.to(missing.dtype)
+            missing = missing.add(accepted, alpha=-1)
             on_round(Round(stop - missing, choice, reward.unsqueeze(1).expand(-1, arms), None, accepted))
-            # whoever has all its rounds stays where it is
-            step = torch.where(accepted, first + 1, window).where(accepted | (missing > 0), 0)
-            offset = torch.minimum(offset + step, block.length)
+            step = torch.where(accepted, first + 1, window).mul_(active)
+            start = torch.minimum(start + step, end)
             steps.append((accepted, where, reward, state["radius"], state["effective_dimension"]))
             choices.append(choice)
 
@@ -123,15 +117,9 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
         bonus=chosen([choice.bonus for choice in choices]),
         radius=radius,
         effective_dimension=dimension,
-        passed=offset,
+        passed=start - begin,
         missing=missing,
     )
-
-
-def _reordered(parts: tuple[Tensor, Tensor, Tensor | None, tuple[Tensor, ...]], observation: Tensor) -> tuple[Any, ...]:
-    """In a view's order."""
-    mean, uniform, normal, factors = parts
-    return mean, factors, observation, uniform, normal
 
 
 def history(blocks: list[Played], start: int, rounds: int, agent: "Agent") -> History:

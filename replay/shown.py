@@ -59,6 +59,12 @@ class Place:
     def state(self) -> tuple[int, int, int, list[int]]:
         return self.group, self.offset, self.accepted, self.behind
 
+    def expected(self, rounds: int, arms: int) -> int:
+        """Shown events that so many rounds will take, and some more: by what was accepted so far, at first one in K."""
+        seen, outside, thinned = self.behind
+        rate = (self.accepted + 20) / (seen - outside - thinned + 20 * arms)
+        return int(1.1 * rounds / rate) + 2 * arms
+
     def events(self, count: int, shown: Groups) -> list[Shown]:
         """The next shown events, up to a number."""
         parts, group, offset = [], self.group, self.offset

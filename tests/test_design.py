@@ -42,7 +42,7 @@ def test_norm_and_logdet_equal_dense_algebra(
         weight = torch.rand(replicas, 1, 1, generator=g, dtype=torch.float64) * (step % 3 > 0)
         _, factors = network.factors(x)
         rows = gradients(network, x)
-        design.add(design.weigh(design.prepare(tuple(f.detach() for f in factors)), weight.squeeze(-1)))
+        design.add(design.prepare(tuple(f.detach() for f in factors)), weight)
         dense = dense + weight * rows.mT @ rows
     if kind == "diagonal":
         dense = torch.diag_embed(dense.diagonal(dim1=1, dim2=2))
@@ -75,16 +75,16 @@ def test_logdet_of_nothing_is_zero_and_stays_real() -> None:
     design = DiagonalDesign([(3, 7), (1, 3)], torch.ones(2, dtype=torch.float64))
     zero = (torch.zeros(2, 1, 3), torch.zeros(2, 1, 7), torch.zeros(2, 1, 3))
     for _ in range(5):
-        design.add(design.prepare(zero))
+        design.add(design.prepare(zero), torch.ones(2, 1, 1, dtype=torch.float64))
     assert design.logdet().tolist() == [0.0, 0.0]
 
 
 def test_a_design_follows_its_buffer_to_another_precision() -> None:
     design = DiagonalDesign([(2, 3), (1, 2)], torch.tensor([2.0], dtype=torch.float64))
     factors = (torch.rand(1, 1, 2), torch.rand(1, 1, 3), torch.rand(1, 1, 2))
-    design.add(design.prepare(factors))
+    design.add(design.prepare(factors), torch.ones(1, 1, 1, dtype=torch.float64))
     design = design.float()
     before = design.diagonal.clone()
-    design.add(design.prepare(factors))
+    design.add(design.prepare(factors), torch.ones(1, 1, 1))
     assert design.diagonal.dtype == torch.float32
     assert (design.diagonal > before).all()

@@ -1,0 +1,61 @@
+"""How things are measured: medians of interleaved repetitions, and ratios within one run, for the machine is noisy."""
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+
+import lightning as L
+
+Row = tuple[str, str, str, bool]
+
+
+def seconds(work: Callable[[], object], repetitions: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repetitions):
+        work()
+    return (time.perf_counter() - start) / repetitions
+
+
+def interleaved(works: list[Callable[[], object]], repetitions: int, rounds: int = 15) -> list[list[float]]:
+    """``rounds`` times each work in turn: (works, rounds) seconds a repetition."""
+    for work in works:
+        seconds(work, max(1, repetitions // 4))
+    times = [[seconds(work, repetitions) for work in works] for _ in range(rounds)]
+    return [list(column) for column in zip(*times, strict=True)]
+
+
+def ratio(numerator: list[float], denominator: list[float]) -> tuple[float, str]:
+    """The median ratio, and the ratios' quartiles as a text."""
+    ratios = sorted(a / b for a, b in zip(numerator, denominator, strict=True))
+    return median(ratios), f"{ratios[len(ratios) // 4]:.2f} to {ratios[3 * len(ratios) // 4]:.2f}"
+
+
+def row(what: str, numerator: list[float], denominator: list[float], limit: float, note: str) -> Row:
+    value, spread = ratio(numerator, denominator)
+    return what, f"{value:.2f} ({spread}) {note}", f"<= {limit:g}", value <= limit
+
+
+def trainer() -> L.Trainer:
+    return L.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def peak_memory(module: str, call: str) -> float:
+    """GB that a call of a function in a module needs at most, in a process of its own."""
+    code = f"import {module} as m; m.{call}; from benchmarks.measure import print_peak; print_peak()"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return float(done.stdout.split()[-1]) / 1e6
+
+
+def print_peak() -> None:
+    """The peak resident size of this process in kilobytes."""
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
