@@ -75,7 +75,7 @@ def _show(runs: list[tuple[RunDirectory, dict[str, Any]]], where: Path) -> None:
         console.print(_remark([summary for _, summary in runs]), soft_wrap=True)
     shown = []
     for run, summary in runs:
-        curves = report.read_curves(run.rounds, measure)
+        curves = report.read_curves(run.rounds, len(summary["replicas"]), measure)
         shown += [(summary["agent"], curves.t, band) for _, band in report.bands(curves, summary)[:1]]
     seeds = max(len(summary["over_replicas"][0]["replicas"]) for _, summary in runs)
     over = f"mean and {LEVEL:.0%} band over {seeds} seeds" if seeds > 1 else "one seed"

@@ -60,7 +60,7 @@ class RoundProgressBar(ProgressBar):
 def _standing(trainer: L.Trainer) -> str:
     """How the run stands: regret, or in a replay the rate of clicks."""
     recorder = next((c for c in trainer.callbacks if isinstance(c, Recorder)), None)  # type: ignore[attr-defined]
-    if recorder is None or not len(recorder.cumulative):
+    if recorder is None or not recorder.recorded:
         return ""
     agent: Any = trainer.lightning_module
     alive = (agent.diverged_at == 0).cpu()

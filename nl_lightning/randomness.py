@@ -80,14 +80,24 @@ class ActionNoise:
             taken += new
         return taken
 
-    def of_rows(self, replica: int, rows: range, arms: int, draw: int = 0) -> tuple[Tensor, Tensor | None]:
-        """A replica's numbers for rows of a log: uniform in (0, 1], and normal or None, (rows, arms), on the CPU.
+    def of_rows(self, replica: int, rows: Tensor, arms: int, draw: int = 0) -> tuple[Tensor, Tensor | None]:
+        """A replica's numbers for ascending rows (N,) of a log: uniform in (0, 1], and normal or None, (N, arms), on
+        the CPU.
 
         They belong to the row and not to the number of draws before it. ``draw`` numbers repeated draws for one row.
         """
         seed, stream = self.seeds[replica], Stream.LOGGED_ACTIONS
-        uniform = 1 - row_numbers(rows, arms, seed, stream, draw, 0)
-        return uniform, row_numbers(rows, arms, seed, stream, draw, 1, draw=torch.randn) if self.normal else None
+        uniform, normal = [], []
+        for chunk, count in zip(
+            *(t.tolist() for t in (rows // _ROWS).unique_consecutive(return_counts=True)), strict=True
+        ):
+            start = sum(map(len, uniform))
+            inside = range(chunk * _ROWS, (chunk + 1) * _ROWS)
+            index = rows[start : start + count] - inside.start
+            uniform.append(1 - row_numbers(inside, arms, seed, stream, draw, 0)[index])
+            if self.normal:
+                normal.append(row_numbers(inside, arms, seed, stream, draw, 1, draw=torch.randn)[index])
+        return torch.cat(uniform), torch.cat(normal) if self.normal else None
 
     def forget(self) -> None:
         """Draw again for another device or precision: the same numbers."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from nl_lightning.settings import SETTINGS
-from nl_lightning.statistics import LEVEL, Interval, interval, wilson
+from nl_lightning.statistics import CLICK_LEVEL, LEVEL, Interval, interval, wilson
 
 _POINTS = 400
 """Points of a plotted curve: more than a screen shows."""
@@ -45,24 +45,22 @@ class Curves(NamedTuple):
     value: NDArray[np.float64]
 
 
-def read_curves(rounds: Path, measure: Measure = REGRET) -> Curves:
+def read_curves(rounds: Path, replicas: int, measure: Measure = REGRET) -> Curves:
     """The curves of a run's rounds.parquet, thinned to what a plot can show; one row group in memory at a time."""
     file = pq.ParquetFile(rounds)
     groups = range(file.metadata.num_row_groups)
     statistics = [file.metadata.row_group(g).column(file.schema.names.index("t")).statistics for g in groups]
-    last = max(s.max for s in statistics)
+    last = max((s.max for s in statistics), default=1)
     t = np.unique(np.linspace(1, last, min(last, _POINTS)).round().astype(np.int64))
-    curves: dict[int, NDArray[np.float64]] = {}
+    curves = np.full((replicas, len(t)), np.nan)
     for g in groups:
         columns = file.read_row_group(g, columns=["replica", "t", measure.column])
         rows_t = columns["t"].to_numpy()
         place = np.searchsorted(t, rows_t)
         kept = t[np.minimum(place, len(t) - 1)] == rows_t
         replica, value = columns["replica"].to_numpy()[kept], columns[measure.column].to_numpy()[kept]
-        for r in np.unique(replica):
-            curve = curves.setdefault(int(r), np.full(len(t), np.nan))
-            curve[place[kept][replica == r]] = value[replica == r]
-    return Curves(t, np.stack([curves[r] for r in sorted(curves)]))
+        curves[replica, place[kept]] = value
+    return Curves(t, curves)
 
 
 def groups(replicas: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
@@ -85,7 +83,8 @@ def over_replicas(replicas: Sequence[dict[str, Any]], measure: Measure = REGRET)
     for numbers in groups(replicas).values():
         members = [replicas[number] for number in numbers]
         alive = [member for member in members if member["diverged_at"] is None]
-        band = interval(np.array([member[measure.name] for member in alive])) if alive else None
+        known = [member[measure.name] for member in alive if member[measure.name] is not None]
+        band = interval(np.array(known)) if known else None
         low, high, level = (band.low, band.high, LEVEL) if band else (np.nan, np.nan, LEVEL)
         row: dict[str, Any] = {
             **{str(name): members[0][name] for name in SETTINGS},
@@ -96,8 +95,8 @@ def over_replicas(replicas: Sequence[dict[str, Any]], measure: Measure = REGRET)
         if measure is CTR and alive:
             row |= {name: float(np.mean([member[name] for member in alive])) for name in ("clicks", "accepted", "seen")}
             row |= {"over_seeds_low": _number(low), "over_seeds_high": _number(high)}
-            (low, high), level = wilson(row["clicks"], row["accepted"]), 0.95
-            row[measure.name] = row["clicks"] / max(row["accepted"], 1)
+            (low, high), level = wilson(row["clicks"], row["accepted"]), CLICK_LEVEL
+            row[measure.name] = row["clicks"] / row["accepted"] if row["accepted"] else None
         row |= {f"{measure.name}_low": _number(low), f"{measure.name}_high": _number(high), "level": level}
         rows.append(row)
 
@@ -134,7 +133,7 @@ def draw(
         (line,) = axes.plot(t, band.mean, label=label)
         if not np.isnan(band.low).all():
             axes.fill_between(t, band.low, band.high, color=line.get_color(), alpha=shade, linewidth=0)
-    last = max(int(t[-1]) for _, t, _ in shown)
+    last = max((int(t[-1]) for _, t, _ in shown), default=1)
     if log:
         axes.plot([0, last], [0, last * log["ctr"]], "--", color="grey", label="the logging policy")
     xlabel = "accepted events t" if log else "round t"
@@ -187,9 +186,13 @@ def notes(summary: dict[str, Any]) -> list[str]:
         )
     if summary["rejection"] == "biased-match" and not log["uniform"]:
         lines.append("rejection: biased-match on a log that is not uniform favours what the log showed often.")
-    lost = summary["unseen_categories"]
-    if lost:
-        lines.append(f"{lost:,} user categories were not seen when features were fitted; they count as zeros.")
+    if summary["propensity_note"]:
+        lines.append(summary["propensity_note"])
+    if summary["unseen_categories"]:
+        lines.append(
+            f"{summary['unseen_categories']:,} values of user features in the rows that were read were not seen when "
+            "features were fitted; they count as zeros."
+        )
     clicks = np.mean([r["clicks"] for r in counted])
     lines.append(
         f"The log has {log['clicks']:,} clicks in {log['events']:,} events (CTR {log['ctr']:.5f}); a replica met "
@@ -235,11 +238,11 @@ def log_result(loggers: Iterable[Logger], curves: Curves, summary: dict[str, Any
 
 
 def bands(curves: Curves, summary: dict[str, Any]) -> list[tuple[dict[str, Any], Interval]]:
-    """The band of each of the best settings over its replicas that did not diverge."""
+    """The band of each of the best settings over its replicas that did not diverge; it ends with the first of them."""
     diverged = {row["replica"] for row in summary["replicas"] if row["diverged_at"] is not None}
     found = []
     for row in summary["over_replicas"][:_SHOWN]:
-        members = [r for r in row["replicas"] if r not in diverged]
+        members = [r for r in row["replicas"] if r not in diverged and not np.isnan(curves.value[r]).all()]
         if members:
             found.append((row, interval(curves.value[members])))
     return found

@@ -154,6 +154,9 @@ class Recorder(RoundCallback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self.measure = report.REGRET if _data(trainer).environment.knows_regret else report.CTR
+        assert isinstance(pl_module, Agent)
+        self.cumulative = torch.zeros(pl_module.replicas, dtype=torch.float64)
+        self.clicks = torch.zeros(pl_module.replicas, dtype=torch.float64)
 
     # ---- rounds -------------------------------------------------------------------------------------------------
 
@@ -166,9 +169,6 @@ class Recorder(RoundCallback):
         self._started = time.monotonic()
 
     def on_rounds_end(self, trainer: L.Trainer, agent: Agent, history: History) -> None:
-        if not len(self.cumulative):
-            self.cumulative = torch.zeros(agent.replicas, dtype=torch.float64)
-            self.clicks = torch.zeros(agent.replicas, dtype=torch.float64)
         valid = torch.ones_like(history.reward, dtype=torch.bool) if history.valid is None else history.valid
         valid = valid.cpu()
         gained = history.reward if history.regret is None else history.regret
@@ -231,14 +231,14 @@ class Recorder(RoundCallback):
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Put the result together; also when a resumed run has no round left to play."""
-        if stage != "fit" or not self.recorded:
-            return
         data = _data(trainer)
+        if stage != "fit" or not (self.recorded or data.finished):
+            return
         assert isinstance(pl_module, Agent)
         self._write_part()
         write_beside(self.run.rounds, self._merge_parts)
         summary = self._summary(pl_module, data)
-        curves = report.read_curves(self.run.rounds, self.measure)
+        curves = report.read_curves(self.run.rounds, pl_module.replicas, self.measure)
         write_beside(self.run.curve, lambda path: report.plot(curves, summary, path))
         report.log_result(trainer.loggers, curves, summary, self.run.curve)
         write_beside(self.run.summary, lambda path: path.write_text(json.dumps(summary, indent=2) + "\n"))
@@ -259,7 +259,7 @@ class Recorder(RoundCallback):
         replicas = []
         for replica in range(agent.replicas):
             clicks = float(self.clicks[replica])
-            rate = clicks / played[replica] if played[replica] else 0.0
+            rate = clicks / played[replica] if played[replica] else None
             regret = {"regret": float(self.cumulative[replica]), "mean_reward": rate}
             replicas.append(
                 {

@@ -10,6 +10,10 @@ LEVEL = 0.96
 """The confidence level of the paper's figures."""
 
 
+CLICK_LEVEL = 0.95
+"""The confidence level of click rates."""
+
+
 class Interval(NamedTuple):
     """A mean and its confidence interval; without one (a single replica) low and high are NaN."""
 
@@ -29,7 +33,7 @@ def interval(values: NDArray[np.float64], level: float = LEVEL) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def wilson(successes: float, trials: float, level: float = 0.95) -> tuple[float, float]:
+def wilson(successes: float, trials: float, level: float = CLICK_LEVEL) -> tuple[float, float]:
     """Wilson's interval of a probability: the p with |successes / n - p| <= z sqrt(p (1 - p) / n).
 
     (k + z^2/2) / (n + z^2)  +-  z sqrt(k (n - k) / n + z^2/4) / (n + z^2)

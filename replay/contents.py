@@ -18,11 +18,14 @@ from replay.schema import EVENTS_FILES, FORMAT, ITEMS_FILE, LOG_FILE, USER_FEATU
 class Contents:
     """Counts of a log; those of a whole log are the merged ones of its parts."""
 
+    items: int = 0
     rows: int = 0
     clicks: int = 0
     propensity_low: float | None = None
     """the smallest recorded propensity, None where there is none"""
     propensity_high: float | None = None
+    inverse_propensities: float = 0.0
+    """the sum of 1 / propensity"""
     affinity_high: float = 0.0
     positions: dict[int, int] = field(default_factory=dict)
     """events at each position"""
@@ -43,27 +46,31 @@ class Contents:
 
     @property
     def uniform(self) -> bool:
-        """Whether every event was logged with one and the same known probability."""
-        return (
-            self.rows > 0
-            and self.propensity_low is not None
-            and self.propensity_low == self.propensity_high
-            and not self.missing.get("propensity_score")
-        )
+        """Whether every event was logged with the known probability 1 / items."""
+        ends = (self.propensity_low, self.propensity_high)
+        even = all(p is not None and abs(p * self.items - 1) < 1e-6 for p in ends)
+        return self.rows > 0 and even and not self.missing.get("propensity_score")
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "positions": {str(k): v for k, v in sorted(self.positions.items())}}
 
     @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> "Contents":
-        return cls(**{**stored, "positions": {int(k): v for k, v in stored["positions"].items()}})
+    def of(cls, path: Path, description: Mapping[str, Any]) -> "Contents":
+        """From what log.json holds."""
+        try:
+            stored = description["contents"]
+            return cls(**{**stored, "positions": {int(k): v for k, v in stored["positions"].items()}})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{path / LOG_FILE} does not say what the log holds ({error!r}). Convert it again."
+            ) from error
 
 
 class Counter:
     """Counts tables of events, in their order, into ``contents``."""
 
-    def __init__(self) -> None:
-        self.contents = Contents()
+    def __init__(self, items: int) -> None:
+        self.contents = Contents(items=items)
         self._values: dict[str, set[str | None]] = {name: set() for name in USER_FEATURES}
         self._users: set[tuple[str | None, ...]] = set()
         self._last: Any = None
@@ -78,6 +85,7 @@ class Counter:
         if propensity["min"] is not None:
             counts.propensity_low = min(propensity["min"], counts.propensity_low or propensity["min"])
             counts.propensity_high = max(propensity["max"], counts.propensity_high or propensity["max"])
+            counts.inverse_propensities += pc.sum(pc.divide(1.0, events["propensity_score"])).as_py()
         counts.affinity_high = max(counts.affinity_high, pc.max(pc.list_flatten(events["affinity"])).as_py() or 0.0)
         for pair in pc.value_counts(events["position"].combine_chunks()).to_pylist():
             counts.positions[pair["values"]] = counts.positions.get(pair["values"], 0) + pair["counts"]

@@ -160,7 +160,7 @@ def _show(path: Path, target: Path, on_error: str, policy: str | None) -> None:
         task = bar.add_task(path.name, total=None)
         convert_log(path, target, on_error, policy, lambda done, size: bar.update(task, completed=done, total=size))
     log = read_description(target)
-    counts, skipped = Contents.from_json(log["contents"]), log["skipped"]
+    counts, skipped = Contents.of(target, log), log["skipped"]
     before = sum(file["bytes"] for file in log["source"].values())
     after = sum(file.stat().st_size for file in target.iterdir())
     print(

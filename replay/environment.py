@@ -15,11 +15,12 @@ from torch import Tensor
 
 from nl_lightning.checks import check_whole
 from nl_lightning.environments import Environment, OnRound
+from nl_lightning.errors import InputError
 from nl_lightning.rounds import History
 from replay.candidates import Protocol, candidates, check_protocol
 from replay.features import DIM, Features
 from replay.matching import Block, Played, history, play_block
-from replay.rejection import Rule, check_rule, kept
+from replay.rejection import Rule, check_rule, floor_note, kept
 from replay.sample import bundled_log
 from replay.shown import Place, Shown, ShownGroup
 from replay.stream import Log
@@ -27,8 +28,8 @@ from replay.stream import Log
 if TYPE_CHECKING:
     from nl_lightning.agent import Agent
 
-_ARMS_AT_ONCE = 100_000
-"""Arms that are evaluated at once, over all replicas: bounds the memory."""
+_BYTES = 100_000_000
+"""What the arms that are evaluated at once may take, over all replicas."""
 
 _CACHE_BYTES = 200_000_000
 """Row groups that are kept because a replica may still be there."""
@@ -98,12 +99,24 @@ class ReplayLog(Environment):
     def state_dict(self) -> dict[str, Any]:
         features = None if self.features is None else self.features.state_dict()
         places = [place.state() for place in self._places]
-        log = {"rows": self.log.rows, "clicks": self.log.contents.clicks, "items": self.log.n_items}
         settings = {"candidates": self.protocol, "arms": self.arms, "rejection": self.rejection, "c": self.c}
         settings["seed"] = self.seed
+        log = self._log_identity()
         return {"features": features, "places": places, "unseen": self._unseen, "log": log, "settings": settings}
 
+    def _log_identity(self) -> dict[str, Any]:
+        """What tells this log from another one."""
+        contents = self.log.contents.to_json()
+        return {**{name: self.log.description[name] for name in ("source", "parts")}, **contents}
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        now, then = self._log_identity(), state["log"]
+        differing = [f"{name} was {then.get(name)}, is {now.get(name)}" for name in now if now[name] != then.get(name)]
+        if differing:
+            raise InputError(
+                f"{self.log.path} is not the log that this run began with: {differing[0]}. "
+                "Put the old log back to go on, or begin a new run."
+            )
         self.features, self._moved = Features.from_state_dict(state["features"]), None
         self.features.check(self.log)
         self._unseen = dict(state["unseen"])
@@ -128,6 +141,7 @@ class ReplayLog(Environment):
             "candidates": self.protocol,
             "rejection": self.rejection,
             "propensity_floor": self.c,
+            "propensity_note": floor_note(self.c, contents),
             "unseen_categories": unseen,
             "missing_categories": missing,
             "replicas": [place.counts() for place in self._places],
@@ -196,8 +210,12 @@ class ReplayLog(Environment):
 
     def _block(self, agent: "Agent", missing: list[int]) -> "Block | None":
         """The next events of every replica that misses rounds, evaluated; None where there are none."""
-        window = 3 * self.arms + 1
-        room = max(window, _ARMS_AT_ONCE // (self.arms * len(missing)))
+        # An observation in float64, its factors in the network's precision and copies of both; the norm of a full
+        # design matrix, of the events of a window only, needs whole gradients.
+        arms = self.arms * len(missing)
+        room = max(1, _BYTES // (32 * sum(agent.observation_columns) * arms))
+        gradient = sum(out * fan_in for out, fan_in in agent.network.shapes) if agent.design_kind == "full" else 1
+        window = max(1, min(3 * self.arms + 1, room, _BYTES // (32 * gradient * arms)))
         parts = [
             place.events(min(place.expected(rounds, self.arms) + window, room), self._group) if rounds else []
             for place, rounds in zip(self._places, missing, strict=True)
@@ -211,8 +229,8 @@ class ReplayLog(Environment):
         events = Shown(*(torch.stack(column) for column in zip(*joined, strict=True)))
         length = torch.tensor(lengths, device=self._like.device)
         padding = torch.arange(padded, device=self._like.device) >= length.unsqueeze(1)
-        arms = self._moved_features().arms(events.codes, events.position, events.item, events.affinity)
-        mean, _, observation = agent.evaluate(arms.flatten(1, 2))
+        features = self._moved_features().arms(events.codes, events.position, events.item, events.affinity)
+        mean, _, observation = agent.evaluate(features.flatten(1, 2))
         noise = torch.stack([_noise(agent, replica, rows, self.arms) for replica, rows in enumerate(events.row)])
         scored = torch.cat([mean.unsqueeze(-1), noise.to(mean).flatten(1, 2), observation], dim=-1)
         return Block(
@@ -221,7 +239,7 @@ class ReplayLog(Environment):
             row=events.row,
             click=events.click.to(self._like),
             logged=events.logged.masked_fill(padding, -1),
-            arms=arms,
+            arms=features,
             scored=scored.unflatten(1, (padded, self.arms)),
         )
 
@@ -243,6 +261,5 @@ def _joined(parts: list[Shown], length: int) -> Shown:
 
 def _noise(agent: "Agent", replica: int, rows: Tensor, arms: int) -> Tensor:
     """The replica's random numbers for rows of the log: (C, K, 1), uniform, or (C, K, 2), uniform and normal."""
-    first = int(rows[0])
-    numbers = agent.noise.of_rows(replica, range(first, int(rows[-1]) + 1), arms)
-    return torch.stack([drawn[rows - first] for drawn in numbers if drawn is not None], dim=-1)
+    numbers = agent.noise.of_rows(replica, rows, arms)
+    return torch.stack([drawn for drawn in numbers if drawn is not None], dim=-1)

@@ -19,13 +19,12 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from nl_lightning.randomness import Stream, generator
-from nl_lightning.statistics import wilson
+from nl_lightning.statistics import CLICK_LEVEL, wilson
 
 BLOCKS = 1000
 """A log is cut into so many blocks of rows; a bootstrap draws them with replacement."""
 
 RESAMPLES = 2000
-LEVEL = 0.95
 
 _COLUMNS = ("events", "matches", "match_clicks", "weight", "weight2", "weighted_clicks", "monte_carlo")
 
@@ -88,7 +87,7 @@ class BlockSums(Metric):
         pair = self.sums[:, used][..., [_COLUMNS.index(numerator), _COLUMNS.index(denominator)]]
         top, bottom = (times.to(pair) @ pair).unbind(-1)
         # a resample without any weight says nothing
-        ends = torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=pair.dtype, device=pair.device)
+        ends = torch.tensor([(1 - CLICK_LEVEL) / 2, (1 + CLICK_LEVEL) / 2], dtype=pair.dtype, device=pair.device)
         low, high = (top / bottom).nanquantile(ends, dim=1)
         return Estimate(ratio, low, high)
 
@@ -100,7 +99,7 @@ class MatchCTR(BlockSums):
     def compute(self) -> Estimate:
         clicks, matches = self.total("match_clicks"), self.total("matches")
         pairs = zip(clicks.tolist(), matches.tolist(), strict=True)
-        low, high = torch.tensor([wilson(k, n, LEVEL) for k, n in pairs], dtype=clicks.dtype).T.to(clicks)
+        low, high = torch.tensor([wilson(k, n) for k, n in pairs], dtype=clicks.dtype).T.to(clicks)
         return Estimate(clicks / matches, low, high)
 
 
@@ -131,7 +130,7 @@ class AcceptanceRate(BlockSums):
     def compute(self) -> Estimate:
         matches, events = self.total("matches"), self.total("events")
         pairs = zip(matches.tolist(), events.tolist(), strict=True)
-        low, high = torch.tensor([wilson(k, n, LEVEL) for k, n in pairs], dtype=events.dtype).T.to(events)
+        low, high = torch.tensor([wilson(k, n) for k, n in pairs], dtype=events.dtype).T.to(events)
         return Estimate(matches / events, low, high)
 
 

@@ -25,8 +25,9 @@ from nl_lightning.checks import check_whole
 from nl_lightning.data import BanditData
 from nl_lightning.errors import InputError
 from nl_lightning.files import write_beside
+from nl_lightning.statistics import CLICK_LEVEL
 from replay.candidates import PROTOCOLS, check_protocol
-from replay.estimate import IPS, LEVEL, METRICS
+from replay.estimate import IPS, METRICS
 from replay.evaluator import Evaluation, LogLoader, Setting, rejected
 from replay.features import Features
 from replay.rejection import RULES, check_rule
@@ -141,7 +142,7 @@ def evaluate(
         "agent": agent.name,
         "log": about,
         **shown,
-        "level": LEVEL,
+        "level": CLICK_LEVEL,
         "draws": evaluation.draws,
         "replicas": replicas,
     }

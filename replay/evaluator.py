@@ -161,7 +161,7 @@ class FrozenAgent:
     def picked(self, values: Tensor, batch: Batch, draw: int = 0) -> Tensor:
         """(R, N): the chosen arm, given means and bonuses; ``draw`` numbers repeated draws."""
         agent, arms = self.agent, batch.item.shape[1]
-        rows = range(int(batch.row[0]), int(batch.row[-1]) + 1)
+        rows = batch.row.cpu()
         numbers = [agent.noise.of_rows(replica, rows, arms, draw) for replica in range(agent.replicas)]
         uniform = torch.stack([u for u, _ in numbers]).to(values)
         mean, bonus = values.unbind(-1)

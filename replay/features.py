@@ -164,6 +164,8 @@ def _one_hot(columns: Sequence[Sequence[str | None]]) -> tuple[list[list[str]], 
 
 def _singular_vectors(matrix: NDArray[np.float64], components: int) -> NDArray[np.float64]:
     """The first right singular vectors as columns, each with its largest entry positive; beyond the rank zeros."""
+    if not matrix.size:
+        return np.zeros((matrix.shape[1], components))
     _, values, transposed = np.linalg.svd(matrix, full_matrices=False)
     kept = min(components, int((values > 1e-9 * values.max(initial=0)).sum()))
     vectors = transposed[:kept].T

@@ -12,12 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nl_lightning.statistics import wilson
+from nl_lightning.statistics import CLICK_LEVEL, wilson
 from replay.contents import Contents, check_files, read_description
 from replay.schema import EVENTS_FILES, ITEMS_FILE, LOG_FILE
-
-LEVEL = 0.95
-"""Of the interval around the CTR."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,13 +39,13 @@ def _logs(path: Path) -> list[Path]:
 
 
 def _lines(path: Path, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    counts = Contents.from_json(log["contents"])
+    counts = Contents.of(path, log)
     yield "policy", log["policy"]
     yield "campaign", log["campaign"]
     yield "rows", f"{counts.rows:,}"
     yield "clicks", f"{counts.clicks:,}"
-    low, high = wilson(counts.clicks, counts.rows, LEVEL)
-    yield "CTR", f"{counts.ctr:.4%} ({LEVEL:.0%} interval {low:.4%} to {high:.4%})"
+    low, high = wilson(counts.clicks, counts.rows, CLICK_LEVEL)
+    yield "CTR", f"{counts.ctr:.4%} ({CLICK_LEVEL:.0%} interval {low:.4%} to {high:.4%})"
     yield "logging", "uniform" if counts.uniform else "not uniform, as far as its propensities tell"
     missing = counts.missing.get("propensity_score", 0)
     if counts.propensity_low is None:

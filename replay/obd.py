@@ -74,13 +74,14 @@ def find_log(source: Path) -> Path:
 
 def fingerprint(file: Path) -> dict[str, Any]:
     """Tells whether a file is still the same, without reading all of it."""
-    size = file.stat().st_size
+    stat = file.stat()
+    size = stat.st_size
     with file.open("rb") as opened:
         first = opened.read(ENDS)
         opened.seek(max(0, size - ENDS))
         last = opened.read(ENDS)
     digests = {"first": hashlib.sha256(first).hexdigest(), "last": hashlib.sha256(last).hexdigest()}
-    return {"name": file.name, "bytes": size, **digests}
+    return {"name": file.name, "bytes": size, "changed": stat.st_mtime_ns, **digests}
 
 
 def read_header(path: Path, header: bytes) -> list[str]:

@@ -62,6 +62,23 @@ def kept(events: Events, c: float | None, seed: int, group: Group) -> Tensor:
     return uniform < c / events.propensity
 
 
+def floor_note(c: float | None, contents: Contents) -> str | None:
+    """What is to be said of the constant c on a log: how much it keeps, and whom it does wrong."""
+    low = contents.propensity_low
+    if c is None or low is None or contents.uniform:
+        return None
+    if c > low:
+        return (
+            f"propensity_floor {c:g} is above the log's smallest propensity, {low:g}: events below it are kept less often "
+            "than they should be, so that the result is biased towards what the log showed often."
+        )
+    share = c * contents.inverse_propensities / contents.rows
+    return (
+        f"The propensity correction keeps about {share:.2%} of the events, for the smallest propensity is {low:g}. A "
+        "propensity_floor above it keeps more of them, and is biased towards what the log showed often."
+    )
+
+
 def _span(contents: Contents) -> str:
     if contents.propensity_low is None:
         return "are not recorded"

@@ -69,7 +69,7 @@ def _write(world: World, writer: LogWriter, rows: int) -> None:
 
 def _summarise(path: Path) -> None:
     log = read_description(path)
-    contents, rates = Contents.from_json(log["contents"]), log["world"]["ctr"]
+    contents, rates = Contents.of(path, log), log["world"]["ctr"]
     print(f"{path}: {contents.rows:,} rows, {contents.clicks:,} clicks, CTR {contents.ctr:.6f}")
     print(f"exact CTR of the logging policy ({log['policy']}): {rates['logging']:.6f}")
     print(f"exact CTR of the uniform policy: {rates['uniform']:.6f}")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nl_lightning.errors import InputError
 from replay.contents import Contents, check_files, read_description
-from replay.schema import EVENTS, EVENTS_FILES, ITEMS, ITEMS_FILE, USER_FEATURES, check_schema
+from replay.schema import EVENTS, EVENTS_FILES, ITEM_NUMBER, ITEMS, ITEMS_FILE, USER_FEATURES, check_schema
 
 COLUMNS = [name for name in EVENTS.names if name != "timestamp"]
 """What a replay reads: events come in the order of time already."""
@@ -63,7 +63,7 @@ class Log:
         self.path = Path(path)
         self.description = read_description(self.path)
         check_files(self.path, self.description)
-        self.contents = Contents.from_json(self.description["contents"])
+        self.contents = Contents.of(self.path, self.description)
         self.items = _read_items(self.path / ITEMS_FILE)
         self.groups: list[Group] = []
         for file in sorted(self.path.glob(EVENTS_FILES)):
@@ -132,7 +132,7 @@ class Log:
             position=torch.from_numpy(position),
             click=torch.from_numpy(click),
             propensity=torch.from_numpy(propensity),
-            users=[_categories(table[name]) for name in USER_FEATURES],
+            users=[_categories(table[name], f"{group}, column {name}") for name in USER_FEATURES],
             affinity_owner=torch.from_numpy(owner),
             affinity_item=torch.from_numpy(affinity_item),
             affinity=torch.from_numpy(affinity),
@@ -151,7 +151,7 @@ class Log:
 
 def _open(file: Path) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(file)
+        return pq.ParquetFile(file, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{file} is not a whole Parquet file ({error}). Convert the log again.") from error
 
@@ -159,7 +159,15 @@ def _open(file: Path) -> pq.ParquetFile:
 def _read_items(file: Path) -> pa.Table:
     with _open(file) as parquet:
         check_schema(parquet.schema_arrow, ITEMS, str(file))
-        items = parquet.read(columns=ITEMS.names)
+        try:
+            items = parquet.read(columns=ITEMS.names)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{file} cannot be read ({error}). Convert the log again.") from error
+    numbers = items[ITEM_NUMBER].to_numpy()
+    if not np.isfinite(numbers).all():
+        raise InputError(
+            f"{file}, column {ITEM_NUMBER}: expected finite numbers, got {numbers[~np.isfinite(numbers)][0]}."
+        )
     if items["item_id"].to_pylist() != list(range(items.num_rows)):
         raise InputError(f"{file}, column item_id: items must be numbered 0, 1, 2, ..., in this order.")
     return items
@@ -176,10 +184,13 @@ def _affinities(table: pa.Table, group: Group) -> tuple[np.ndarray, np.ndarray, 
     return owner, flat_items, values.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
 
 
-def _categories(column: pa.ChunkedArray) -> tuple[Tensor, list[str]]:
+def _categories(column: pa.ChunkedArray, place: str) -> tuple[Tensor, list[str]]:
     encoded = column.combine_chunks()
     index = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return torch.from_numpy(index), encoded.dictionary.to_pylist()
+    values = encoded.dictionary.to_pylist()
+    if len(index) and index.max() >= len(values):
+        raise InputError(f"{place}: it has {len(values)} categories, but a row has number {index.max()}.")
+    return torch.from_numpy(index), values
 
 
 def _check(group: Group, column: str, values: np.ndarray, good: np.ndarray, expected: str) -> None:

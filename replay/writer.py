@@ -53,7 +53,7 @@ class LogWriter:
         self.items = items.cast(ITEMS)
         self.progress: Any = None
         self._pending: list[pa.Table] = []
-        self._counter = Counter()
+        self._counter = Counter(items.num_rows)
         self._parts: list[int] = []
         if (path / LOG_FILE).exists():
             raise InputError(f"{path} already holds a log. Choose another directory, or remove this one.")
@@ -106,7 +106,10 @@ class LogWriter:
         described = table.replace_schema_metadata(metadata)
         write_beside(
             self.path / name,
-            lambda file: pq.write_table(described, file, compression="zstd", row_group_size=ROW_GROUP),
+            # With checksums, bytes that change on a disk are an error, and not other clicks.
+            lambda file: pq.write_table(
+                described, file, compression="zstd", row_group_size=ROW_GROUP, write_page_checksum=True
+            ),
         )
 
     def _go_on(self) -> None:

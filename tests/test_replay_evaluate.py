@@ -60,7 +60,9 @@ def one_by_one(agent: Agent, log: Log, setting: Setting, draws: int) -> list[lis
     """The item that a replica picks, [draw][replica][event], one event at a time."""
     features, n = Features.fit(log), agent.replicas
     picked: list[list[list[int]]] = [[[] for _ in range(n)] for _ in range(draws)]
-    noise = [[agent.noise.of_rows(r, range(log.rows), setting.arms, draw) for r in range(n)] for draw in range(draws)]
+    noise = [
+        [agent.noise.of_rows(r, torch.arange(log.rows), setting.arms, draw) for r in range(n)] for draw in range(draws)
+    ]
     for group in log.groups:
         block = log.events(group)
         shown = candidates(block, setting.protocol, setting.arms, log.n_items, setting.seed)

@@ -60,7 +60,7 @@ def one_by_one(agent: Agent, log: Log, **settings: Any) -> tuple[list[int], dict
 
     def choose(e: int) -> int:
         x = arm_features[e].unsqueeze(0)
-        uniform, normal = agent.noise.of_rows(0, range(e, e + 1), arms)
+        uniform, normal = agent.noise.of_rows(0, torch.tensor([e]), arms)
         mean, factors, observation = agent.evaluate(x)
         ahead["choice"] = agent.choose(View(x, mean, factors, observation, uniform, normal))
         return shown[e][int(ahead["choice"].arm)]
@@ -122,10 +122,13 @@ def test_replicas_on_one_stream_equal_single_ones(name: str, rounds: int, logs: 
             torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
 
 
-def test_small_memory_changes_nothing(logs: dict[str, Log], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bytes_at_once", [1, 300_000])
+def test_small_memory_changes_nothing(
+    bytes_at_once: int, logs: dict[str, Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Blocks of a few events, and row groups that are read again and again."""
     _, whole, counted = learn(make("NeuralLog-TS-2", 3), logs["softmax"], candidates="uniform")
-    monkeypatch.setattr(environment, "_ARMS_AT_ONCE", 1)
+    monkeypatch.setattr(environment, "_BYTES", bytes_at_once)
     monkeypatch.setattr(environment, "_CACHE_BYTES", 1)
     _, parts, again = learn(make("NeuralLog-TS-2", 3), logs["softmax"], candidates="uniform")
     assert (whole.event == parts.event).all()
