@@ -94,7 +94,7 @@ def _write_published(log: Log, path: Path) -> None:
 
 def learning() -> list[Row]:
     """Agents that learn on the bundled sample, beside obp's own simulation with its LogisticUCB."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(2)
     log = Log(bundled_log())
 
     def ours(replicas: int) -> float:
@@ -104,7 +104,9 @@ def learning() -> list[Row]:
 
     def obp() -> float:
         users = [log.events(group).users for group in log.groups]
-        one_hot = [np.eye(len(values))[index.numpy(), 1:] for part in users for index, values in part]
+        # as obp's own preprocessing gives it: boolean, and of each feature one category left out
+        one_hot = [np.eye(len(values), dtype=bool)[index.numpy(), 1:] for part in users for index, values in part]
+        context = np.concatenate(one_hot, axis=1)
         events = log.events(log.groups[0])
         feedback = {
             "n_rounds": log.rows,
@@ -113,9 +115,9 @@ def learning() -> list[Row]:
             "position": events.position.numpy() - 1,
             "reward": events.click.numpy(),
             "pscore": events.propensity.numpy(),
-            "context": np.concatenate(one_hot, axis=1),
+            "context": context,
         }
-        policy = LogisticUCB(dim=feedback["context"].shape[1], n_actions=log.n_items, len_list=3, random_state=0)
+        policy = LogisticUCB(dim=context.shape[1], n_actions=log.n_items, len_list=3, random_state=0)
         with redirect_stderr(io.StringIO()):
             return log.rows / seconds(lambda: run_bandit_simulation(feedback, policy), 1)
 

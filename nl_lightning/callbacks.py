@@ -13,7 +13,10 @@ class RoundCallback(L.Callback):
     """A Lightning callback with two more hooks."""
 
     def on_round_end(self, trainer: L.Trainer, agent: "Agent", played: "Round") -> None:
-        """Called after every round; ``played.t`` (R,) is its number, from 1 on."""
+        """Called after every round; ``played.t`` (R,) is its number, from 1 on.
+
+        In a replay, replicas wait for each other: it counts for those with ``played.accepted``, at times for none.
+        """
 
     def on_rounds_end(self, trainer: L.Trainer, agent: "Agent", history: "History") -> None:
         """Called once for the rounds between two calls of TrainNN, before the latter."""

@@ -46,6 +46,9 @@ def main(arguments: Sequence[str], fit: Callable[[list[str]], None]) -> None:
         try:
             fit([*configs, f"--model={agent}", *rest, *place])
         except SystemExit as stop:
+            if isinstance(stop.__context__, KeyboardInterrupt):
+                again = f"--id={where.name.removeprefix(f'{name}-')}"
+                sys.exit(f"Stopped. To go on with the agents that are left, give the same command with {again}.")
             if stop.code not in (0, None):
                 failed.append(agent)
     summaries = [(path, json.loads(path.read_text())) for path in sorted(where.glob("*/summary.json"))]
@@ -92,20 +95,16 @@ def _table(summaries: list[dict[str, Any]], measure: report.Measure) -> Table:
     counted = [] if measure is report.REGRET else ["clicks", "accepted"]
     diverged = ["diverged"] if any(row["diverged"] for row in rows) else []
     table = Table(title="The agents, each with its best setting", title_justify="left")
-    heads = [
-        "agent",
-        "seeds",
-        *counted,
-        measure.name.replace("ctr", "CTR"),
-        f"{rows[0]['level']:.0%} interval",
-        *diverged,
-    ]
-    for head in heads:
+    interval = f"{rows[0]['level']:.0%} interval"
+    for head in ["agent", "seeds", *counted, measure.name.replace("ctr", "CTR"), interval, *diverged]:
         table.add_column(head, justify="left" if head == "agent" else "right", no_wrap=True)
     for summary, row in zip(summaries, rows, strict=True):
         counts = [f"{row[name]:,.{1 if name == 'clicks' else 0}f}" if name in row else "-" for name in counted]
         lost = [str(row["diverged"])] if diverged else []
-        table.add_row(summary["agent"], str(len(row["replicas"])), *counts, *report.estimate(row, measure), *lost)
+        agent = summary["agent"] + ("" if summary["finished"] else " *")
+        table.add_row(agent, str(len(row["replicas"])), *counts, *report.estimate(row, measure), *lost)
+    if not all(summary["finished"] for summary in summaries):
+        table.caption = "* stopped before its end"
     return table
 
 
@@ -117,7 +116,12 @@ def _remark(summaries: list[dict[str, Any]]) -> str:
     if not rows:
         return text
     lowest_high, highest_low = min(row["ctr_high"] for row in rows), max(row["ctr_low"] for row in rows)
+    settings = max(len(summary["over_replicas"]) for summary in summaries)
+    if settings > 1:
+        text += f" Each agent is shown with the best of {settings} settings on these same clicks, which flatters it."
     few = f" An agent met {min(r['clicks'] for r in rows):.0f} to {max(r['clicks'] for r in rows):.0f} of them."
+    if len(rows) == 1:
+        return text
     if highest_low <= lowest_high:
         return text + few + " All intervals overlap: this log cannot tell which of these agents is better."
     return text + few + " Some intervals do not overlap."

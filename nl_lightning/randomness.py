@@ -87,13 +87,15 @@ class ActionNoise:
         They belong to the row and not to the number of draws before it. ``draw`` numbers repeated draws for one row.
         """
         seed, stream = self.seeds[replica], Stream.LOGGED_ACTIONS
-        uniform, normal = [], []
+        uniform: list[Tensor] = []
+        normal: list[Tensor] = []
+        start = 0
         for chunk, count in zip(
             *(t.tolist() for t in (rows // _ROWS).unique_consecutive(return_counts=True)), strict=True
         ):
-            start = sum(map(len, uniform))
             inside = range(chunk * _ROWS, (chunk + 1) * _ROWS)
             index = rows[start : start + count] - inside.start
+            start += count
             uniform.append(1 - row_numbers(inside, arms, seed, stream, draw, 0)[index])
             if self.normal:
                 normal.append(row_numbers(inside, arms, seed, stream, draw, 1, draw=torch.randn)[index])

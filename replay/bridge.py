@@ -30,8 +30,8 @@ from replay.evaluator import FrozenAgent, Setting, batches
 from replay.features import USER_DIM, Features
 from replay.stream import Log
 
-_ENTRIES = 500_000_000
-"""Entries of an action distribution: about what a machine with 8 GB can hold."""
+_ENTRIES = 100_000_000
+"""Entries of an action distribution, of which obp and we hold several at a time: 0.8 GB each."""
 
 
 @dataclass
@@ -119,6 +119,16 @@ class AgentPolicy(BaseContextualPolicy):
         return torch.cat([user.expand(n, -1), item, position.expand(n, 1), a, user * a], dim=1)
 
 
+def check_size(log: Log) -> None:
+    """Refuse a log that is too long for obp's arrays."""
+    entries = log.rows * log.n_items * log.positions
+    if entries > _ENTRIES:
+        raise InputError(
+            f"{log.path} has {log.rows:,} events: obp would need arrays of {entries:,} entries, and {_ENTRIES:,} are "
+            "the most here. Evaluate without obp, or convert a shorter log."
+        )
+
+
 def action_distribution(
     agent: Agent, features: Features, log: Log, setting: Setting, draws: int = 1, replica: int = 0
 ) -> tuple[NDArray[np.float64], float]:
@@ -127,13 +137,8 @@ def action_distribution(
     The probabilities of a Thompson agent are frequencies over Monte Carlo draws; the error is the largest one of an
     entry, sqrt(p (1 - p) / draws). Other agents choose one item for certain, and the error is 0.
     """
-    positions = log.positions
-    if log.rows * log.n_items * positions > _ENTRIES:
-        raise InputError(
-            f"{log.path} has {log.rows:,} events: obp would need an array of {log.rows * log.n_items * positions:,} "
-            "entries. Evaluate without obp, or convert a shorter log."
-        )
-    distribution = np.zeros((log.rows, log.n_items, positions))
+    check_size(log)
+    distribution = np.zeros((log.rows, log.n_items, log.positions))
     frozen = FrozenAgent(agent, features)
     for batch in batches(log, features, setting, agent.replicas):
         values = frozen.mean_and_bonus(batch)
@@ -151,6 +156,7 @@ def off_policy_estimates(
     agent: Agent, features: Features, log: Log, setting: Setting, draws: int = 1, replica: int = 0, seed: int = 0
 ) -> dict[str, Any]:
     """obp's DM, IPW, SNIPW, DR and Replay of a frozen agent, with obp's bootstrap intervals over events."""
+    check_size(log)
     feedback = LogDataset(
         behavior_policy="random", campaign="all", log=log, features=features
     ).obtain_batch_bandit_feedback()
@@ -176,22 +182,20 @@ def off_policy_estimates(
         InverseProbabilityWeighting(),
         SelfNormalizedInverseProbabilityWeighting(),
         DoublyRobust(),
-        ReplayMethod(),
     ]
+    if draws == 1:
+        # obp's replay counts actions that are certain, and a mean over draws has none
+        estimators.append(ReplayMethod())
     evaluation = OffPolicyEvaluation(bandit_feedback=feedback, ope_estimators=estimators)
     arguments = {"action_dist": distribution, "estimated_rewards_by_reg_model": rewards}
     values = evaluation.estimate_policy_values(**arguments)
     bands = evaluation.estimate_intervals(**arguments, alpha=0.05, n_bootstrap_samples=100, random_state=seed)
-    names = {e.estimator_name: e for e in estimators}
-    return {
-        "draws": draws,
-        "action_probability_error": error,
-        "estimates": {
-            name: {
-                "value": float(values[name]),
-                "low": float(bands[name]["95.0% CI (lower)"]),
-                "high": float(bands[name]["95.0% CI (upper)"]),
-            }
-            for name in names
-        },
+    found = {
+        name: {
+            "value": float(value),
+            "low": float(bands[name]["95.0% CI (lower)"]),
+            "high": float(bands[name]["95.0% CI (upper)"]),
+        }
+        for name, value in values.items()
     }
+    return {"draws": draws, "action_probability_error": error, "estimates": found}

@@ -157,9 +157,6 @@ class ReplayLog(Environment):
         while any(wanted := missing.tolist()):
             block = self._block(agent, wanted)
             if block is None:
-                for place, rounds in zip(self._places, wanted, strict=True):
-                    if rounds:
-                        place.advance(0, self._group)
                 break
             played = play_block(agent, block, missing, start + count, on_round)
             blocks.append(played)
@@ -192,8 +189,7 @@ class ReplayLog(Environment):
 
         # what lies behind, once i of the shown events are passed: rows, not in the set, thinned
         passed = torch.stack([torch.ones_like(in_set), ~in_set, thinned], dim=1).cumsum(0)
-        behind = torch.cat([torch.zeros_like(passed[:1]), passed[index]])
-        behind[-1] = passed[-1]
+        behind = torch.cat([torch.zeros_like(passed[:1]), passed[index], passed[-1:]])
         events_shown = Shown(
             row=index + group.first,
             codes=there(codes),

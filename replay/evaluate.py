@@ -29,8 +29,8 @@ from nl_lightning.statistics import CLICK_LEVEL
 from replay.candidates import PROTOCOLS, check_protocol
 from replay.estimate import IPS, METRICS
 from replay.evaluator import Evaluation, LogLoader, Setting, rejected
-from replay.features import Features
-from replay.rejection import RULES, check_rule
+from replay.features import Features, digest
+from replay.rejection import RULES, check_rule, floor_note
 from replay.sample import bundled_log
 from replay.stream import Log
 from replay.truth import exact_ctr
@@ -58,25 +58,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.output and not options.output.parent.is_dir():
+        raise InputError(f"--output: there is no directory {options.output.parent}.")
     agent, features, trained = load(options.checkpoint)
     log = Log(options.log or bundled_log())
     features.check(log)
     setting = _setting(options, log, trained)
-    result = evaluate(agent, features, log, setting, options.draws, progress=True)
+    draws = options.draws if agent.thompson else 1
+    if options.obp:
+        from replay import bridge
+
+        bridge.check_size(log)
+    result = evaluate(agent, features, log, setting, draws, progress=True)
     console = Console()
     console.print(table(result))
     for note in result["notes"]:
         console.print(note, soft_wrap=True)
+    _save(result, options.output)
     if options.obp:
-        from replay.bridge import off_policy_estimates
-
-        asked = off_policy_estimates(agent, features, log, setting, draws=options.draws if agent.thompson else 1)
-        result["obp"] = asked
-        console.print(_obp_table(asked))
+        try:
+            result["obp"] = bridge.off_policy_estimates(agent, features, log, setting, draws)
+        except ValueError as error:
+            raise InputError(f"obp cannot evaluate this log: {error}") from error
+        console.print(_obp_table(result["obp"]))
+        _save(result, options.output)
     if options.output:
-        text = json.dumps(result, indent=2) + "\n"
-        write_beside(options.output, lambda path: path.write_text(text))
         console.print(f"Result: {options.output}", soft_wrap=True)
+
+
+def _save(result: dict[str, Any], output: Path | None) -> None:
+    if output:
+        write_beside(output, lambda path: path.write_text(json.dumps(result, indent=2) + "\n"))
 
 
 def load(checkpoint: Path) -> tuple[Agent, Features, dict[str, Any]]:
@@ -102,7 +114,7 @@ def load(checkpoint: Path) -> tuple[Agent, Features, dict[str, Any]]:
 
 def _setting(options: argparse.Namespace, log: Log, trained: dict[str, Any]) -> Setting:
     check_whole(0, seed=options.seed)
-    check_whole(1, draws=options.draws)
+    check_whole(2, draws=options.draws)
     protocol = options.candidates or trained["candidates"]
     asked = options.arms if options.arms is not None else trained["arms"]
     arms = check_protocol(protocol, min(asked, log.n_items) if options.arms is None else asked, log.n_items)
@@ -134,7 +146,7 @@ def evaluate(
             row["ips_monte_carlo_error"] = float(ips.monte_carlo_error()[replica])
         if exact is not None:
             row["exact"] = exact[replica]
-        replicas.append({**row, **counts})
+        replicas.append({**row, "diverged_at": int(agent.diverged_at[replica]) or None, **counts})
     contents = log.contents
     about = {"path": str(log.path), "events": contents.rows, "clicks": contents.clicks, "ctr": contents.ctr}
     shown = {"candidates": setting.protocol, "arms": setting.arms, "propensity_floor": setting.c, "seed": setting.seed}
@@ -146,7 +158,7 @@ def evaluate(
         "draws": evaluation.draws,
         "replicas": replicas,
     }
-    return {**result, "notes": _notes(result, contents.uniform)}
+    return {**result, "notes": _notes(result, evaluation, log)}
 
 
 def _trainer(progress: bool) -> L.Trainer:
@@ -191,10 +203,27 @@ def _obp_table(asked: dict[str, Any]) -> Table:
     return shown
 
 
-def _notes(result: dict[str, Any], uniform: bool) -> list[str]:
+def _notes(result: dict[str, Any], evaluation: Evaluation, log: Log) -> list[str]:
     counted = result["replicas"][0]
     reasons = ", ".join(f"{number:,} {why}" for why, number in counted["rejected"].items())
-    notes = [f"Replica 0: {counted['accepted']:,} of {counted['seen']:,} events accepted; rejected: {reasons}."]
+    notes = [
+        f"Replica 0: {counted['accepted']:,} of {counted['seen']:,} events accepted; rejected: {reasons}; "
+        f"{counted['bad_rows']:,} bad rows were left out of the log."
+    ]
+    diverged = [str(row["replica"]) for row in result["replicas"] if row["diverged_at"]]
+    if diverged:
+        notes.append(f"TrainNN had diverged in replica {', '.join(diverged)}.")
+    clicks = min((row["match"] or 0) * row["accepted"] for row in result["replicas"])
+    if clicks < 10:
+        notes.append(
+            f"A replica matched only {clicks:.0f} clicks: bootstrap intervals of so few are too narrow, Wilson's not."
+        )
+    if evaluation.unknown:
+        notes.append(
+            f"{evaluation.unknown:,} values of user features are missing or new to the agent; they count as zeros."
+        )
+    if evaluation.features.items_digest != digest(log.items):
+        notes.append("The items of this log are described otherwise than those of training, which the agent goes by.")
     if result["candidates"] == "affinity":
         notes.append(
             "candidates: affinity always shows the logged item, so that these are the numbers of no single policy, and "
@@ -205,7 +234,10 @@ def _notes(result: dict[str, Any], uniform: bool) -> list[str]:
         notes.append(f"The log is simulated: exact is the agent's true CTR in its world, choosing from {sets}.")
     if counted["ips"] is None:
         notes.append("IPS needs propensities, and some of this log's are missing.")
-    if result["propensity_floor"] is None and not uniform:
+    floor = floor_note(result["propensity_floor"], log.contents)
+    if floor:
+        notes.append(f"Match estimator: {floor}")
+    if result["propensity_floor"] is None and not log.contents.uniform:
         notes.append("The log is not uniform: plain matches favour what it showed often. IPS and SNIPS do not.")
     if "ips_monte_carlo_error" in counted:
         error = counted["ips_monte_carlo_error"]

@@ -66,9 +66,13 @@ class Setting(NamedTuple):
     seed: int
 
 
+def _batch_size(setting: Setting, replicas: int) -> int:
+    return max(1, _SCORES_AT_ONCE // (setting.arms * replicas))
+
+
 def batches(log: Log, features: Features, setting: Setting, replicas: int) -> Iterator[Batch]:
     """The whole log. The next row group is read while the last one is worked on."""
-    size = max(1, _SCORES_AT_ONCE // (setting.arms * replicas))
+    size = _batch_size(setting, replicas)
 
     def read(group: Group) -> Batch:
         events = log.events(group)
@@ -200,6 +204,8 @@ class Evaluation(L.LightningModule):
         """events whose logged item was not shown"""
         self.corrected = 0
         """events that the propensity correction left out"""
+        self.unknown = 0
+        """values of user features that are missing or that the fit has not seen"""
 
     def on_test_start(self) -> None:
         self.frozen = FrozenAgent(self.agent, self.features)
@@ -216,6 +222,7 @@ class Evaluation(L.LightningModule):
         # Var(pi) of a mean over D draws, estimated by pi (1 - pi) / (D - 1)
         spread = probability * (1 - probability) / max(self.draws - 1, 1) * (batch.click / batch.propensity).square()
         self.estimates.update(batch.row, batch.click, match, batch.counts, weight, spread)
+        self.unknown += int((batch.codes == len(self.features.user) - 1).sum())
         shown = batch.logged >= 0
         self.outside += int((~shown).sum())
         self.corrected += int((shown & ~batch.counts).sum())
@@ -231,6 +238,10 @@ class LogLoader:
 
     def __init__(self, log: Log, features: Features, setting: Setting, replicas: int) -> None:
         self._arguments = (log, features, setting, replicas)
+
+    def __len__(self) -> int:
+        log, _, setting, replicas = self._arguments
+        return sum(-(-group.rows // _batch_size(setting, replicas)) for group in log.groups)
 
     def __iter__(self) -> Iterator[Batch]:
         return batches(*self._arguments)
@@ -248,8 +259,8 @@ def rejected(evaluation: Evaluation, log: Log) -> Sequence[dict[str, Any]]:
                 "another arm chosen": log.rows - evaluation.outside - evaluation.corrected - int(accepted),
                 "not in the candidate set": evaluation.outside,
                 "propensity correction": evaluation.corrected,
-                "bad row": log.skipped,
             },
+            "bad_rows": log.skipped,
         }
         for accepted in match.total("matches").tolist()
     ]

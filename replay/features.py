@@ -8,6 +8,8 @@ One-hot and then SVD is linear: u is the sum of four rows of a table, v a row of
 A category that the fit has not seen, or that is missing, adds nothing to u: a row of zeros.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -38,7 +40,13 @@ class Features:
     """The fitted tables, on the CPU in float64 until ``to`` moves them."""
 
     def __init__(
-        self, categories: Sequence[Sequence[str]], user: Tensor, item: Tensor, positions: int, affinity_high: float
+        self,
+        categories: Sequence[Sequence[str]],
+        user: Tensor,
+        item: Tensor,
+        positions: int,
+        affinity_high: float,
+        items_digest: str,
     ) -> None:
         self.categories = [list(names) for names in categories]
         """of each user feature, sorted"""
@@ -48,6 +56,8 @@ class Features:
         """(n, 8)"""
         self.positions = positions
         self.affinity_high = affinity_high
+        self.items_digest = items_digest
+        """of the table of items"""
         starts = np.cumsum([0, *map(len, self.categories)])
         self._codes = [
             {name: start + i for i, name in enumerate(names)}
@@ -83,12 +93,13 @@ class Features:
         _, one_hot = _one_hot([items[name].cast(pa.string()).to_pylist() for name in ITEM_FEATURES])
         described = np.concatenate([one_hot, items[ITEM_NUMBER].to_numpy()[:, None]], axis=1)
         item = described @ _singular_vectors(described, ITEM_DIM)
-        return cls(categories, torch.from_numpy(user), torch.from_numpy(item), positions, affinity_high)
+        tables = (torch.from_numpy(user), torch.from_numpy(item))
+        return cls(categories, *tables, positions, affinity_high, digest(items))
 
     def to(self, like: Tensor) -> "Features":
         """The same on the device and in the precision of ``like``."""
         tables = (self.user.to(like), self.item.to(like))
-        return Features(self.categories, *tables, self.positions, self.affinity_high)
+        return Features(self.categories, *tables, self.positions, self.affinity_high, self.items_digest)
 
     def check(self, log: Log) -> None:
         """Refuse a log with other items or more positions than those of the fit."""
@@ -144,11 +155,17 @@ class Features:
             "item": self.item.double().cpu(),
             "positions": self.positions,
             "affinity_high": self.affinity_high,
+            "items_digest": self.items_digest,
         }
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> "Features":
         return cls(**state)
+
+
+def digest(items: pa.Table) -> str:
+    """Tells one table of items from another."""
+    return hashlib.sha256(json.dumps(items.to_pylist(), sort_keys=True).encode()).hexdigest()
 
 
 def _one_hot(columns: Sequence[Sequence[str | None]]) -> tuple[list[list[str]], NDArray[np.float64]]:

@@ -69,8 +69,8 @@ def floor_note(c: float | None, contents: Contents) -> str | None:
         return None
     if c > low:
         return (
-            f"propensity_floor {c:g} is above the log's smallest propensity, {low:g}: events below it are kept less often "
-            "than they should be, so that the result is biased towards what the log showed often."
+            f"propensity_floor {c:g} is above the log's smallest propensity, {low:g}: events below it are kept less "
+            "often than they should be, so that the result is biased towards what the log showed often."
         )
     share = c * contents.inverse_propensities / contents.rows
     return (

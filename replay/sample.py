@@ -3,8 +3,10 @@
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
+from nl_lightning.errors import InputError
 from replay import convert
 from replay.schema import LOG_FILE, VERSION
 
@@ -19,9 +21,10 @@ def bundled_log(policy: str = "random", campaign: str = "all") -> Path:
         beside = Path(tempfile.mkdtemp(dir=target.parent))
         try:
             convert.convert_log(convert.sample(policy, campaign), beside / campaign)
-            if not (target / LOG_FILE).exists():
-                shutil.rmtree(target, ignore_errors=True)
+            with suppress(OSError):
                 (beside / campaign).rename(target)
+            if not (target / LOG_FILE).exists():
+                raise InputError(f"{target} is in the way: it is no log. Remove it.")
         finally:
             shutil.rmtree(beside, ignore_errors=True)
     return target

@@ -33,7 +33,8 @@ class ShownGroup(NamedTuple):
 
     events: Shown
     behind: Tensor
-    """(E + 1, 3): rows, rows with the logged item not in the set and rows thinned, once i shown events are passed"""
+    """(E + 2, 3): rows, rows with the logged item not in the set and rows thinned, once i shown events are passed, and
+    at the end of the group"""
 
     @property
     def bytes(self) -> int:
@@ -66,7 +67,8 @@ class Place:
         return int(1.1 * rounds / rate) + 2 * arms
 
     def events(self, count: int, shown: Groups) -> list[Shown]:
-        """The next shown events, up to a number."""
+        """The next shown events, up to a number; groups without any are left behind."""
+        self._leave_passed(shown)
         parts, group, offset = [], self.group, self.offset
         while count > 0 and group < self.groups:
             events = shown(group).events
@@ -78,16 +80,25 @@ class Place:
         return parts
 
     def advance(self, passed: int, shown: Groups) -> None:
-        """Pass some of the shown events; a group whose last shown event is passed is behind as a whole."""
+        """Pass some of the shown events."""
+        while passed:
+            self._leave_passed(shown)
+            behind = shown(self.group).behind
+            step = min(passed, len(behind) - 2 - self.offset)
+            self._add(behind[self.offset + step] - behind[self.offset])
+            self.offset, passed = self.offset + step, passed - step
+
+    def _leave_passed(self, shown: Groups) -> None:
+        """Go on to a group that has something to show: who looks for more leaves the rest of a group behind."""
         while self.group < self.groups:
             behind = shown(self.group).behind
-            step = min(passed, len(behind) - 1 - self.offset)
-            now = behind[self.offset + step] - (behind[self.offset] if self.offset else 0)
-            self.behind = [a + b for a, b in zip(self.behind, now.tolist(), strict=True)]
-            self.offset, passed = self.offset + step, passed - step
-            if self.offset < len(behind) - 1:
+            if self.offset < len(behind) - 2:
                 return
+            self._add(behind[-1] - behind[self.offset])
             self.group, self.offset = self.group + 1, 0
+
+    def _add(self, behind: Tensor) -> None:
+        self.behind = [a + b for a, b in zip(self.behind, behind.tolist(), strict=True)]
 
     def counts(self) -> dict[str, Any]:
         seen, outside, thinned = self.behind

@@ -17,8 +17,13 @@ from replay.features import DIM, Features
 from replay.stream import Log
 from replay.world import World
 
+_ARMS_AT_ONCE = 50_000
+"""Arms that are held at once, over all replicas."""
 
-def exact_ctr(agent: Agent, features: Features, world: World, protocol: Protocol, arms: int, draws: int = 1) -> Tensor:
+
+def exact_ctr(
+    agent: Agent, features: Features, world: World, protocol: Protocol, arms_shown: int, draws: int = 1
+) -> Tensor:
     """(R,): the click rate of a frozen agent that is shown candidate sets of the world.
 
         sum over users, positions of  1/(users positions)  sum_i P(agent shows i) P(click on i)
@@ -27,24 +32,29 @@ def exact_ctr(agent: Agent, features: Features, world: World, protocol: Protocol
     the policy that one would deploy: the items of highest affinity, without looking at a logged one.
     """
     users, positions, items = world.probability.shape
-    codes = features.encode_profiles(world.profiles()).repeat_interleave(positions, dim=0)
-    position = torch.arange(1, positions + 1).repeat(users)
-    affinity = torch.from_numpy(world.affinity).repeat_interleave(positions, dim=0)
-    item = torch.arange(items).expand(len(codes), -1)
-    moved = features.to(agent.network.weights[0])
-    shown = moved.arms(*(t.to(agent.device) for t in (codes, position, item, affinity))).flatten(0, 1)
-    mean, bonus = agent.mean_and_bonus(shown.expand(agent.replicas, -1, -1))
-    probability = torch.from_numpy(world.probability).flatten(0, 1).to(mean)
-    total = torch.zeros_like(mean[:, 0])
-    for draw in range(draws if agent.thompson else 1):
-        score = mean + bonus
-        if agent.thompson:
-            generators = [generator(seed, Stream.LOGGED_ACTIONS, draw, items) for seed in agent.noise.seeds]
-            normal = [torch.randn(mean.shape[1], generator=g, dtype=torch.float64) for g in generators]
-            score = mean + bonus * torch.stack(normal).to(mean)
-        chosen = choice_probability(score.unflatten(1, (len(codes), items)), protocol, arms, affinity)
-        total += (chosen * probability).sum(-1).mean(-1)
-    return total / (draws if agent.thompson else 1)
+    codes, moved = features.encode_profiles(world.profiles()), features.to(agent.network.weights[0])
+    liked, clicked = torch.from_numpy(world.affinity), torch.from_numpy(world.probability)
+    draws = draws if agent.thompson else 1
+    total = torch.zeros(agent.replicas, dtype=torch.float64, device=agent.device)
+    at_once = max(1, _ARMS_AT_ONCE // (agent.replicas * positions * items))
+    for first in range(0, users, at_once):
+        some = slice(first, first + at_once)
+        affinity = liked[some].repeat_interleave(positions, dim=0)
+        place = torch.arange(1, positions + 1).repeat(len(liked[some]))
+        item = torch.arange(items).expand(len(place), -1)
+        shown = (codes[some].repeat_interleave(positions, dim=0), place, item, affinity)
+        arms = moved.arms(*(column.to(agent.device) for column in shown)).flatten(0, 1)
+        mean, bonus = agent.mean_and_bonus(arms.expand(agent.replicas, -1, -1))
+        probability = clicked[some].flatten(0, 1).to(mean)
+        for draw in range(draws):
+            score = mean + bonus
+            if agent.thompson:
+                generators = [generator(seed, Stream.LOGGED_ACTIONS, draw, items, first) for seed in agent.noise.seeds]
+                normal = [torch.randn(mean.shape[1], generator=g, dtype=torch.float64) for g in generators]
+                score = mean + bonus * torch.stack(normal).to(mean)
+            chosen = choice_probability(score.unflatten(1, (len(place), items)), protocol, arms_shown, affinity)
+            total += (chosen * probability).sum((-2, -1))
+    return total / (draws * users * positions)
 
 
 def choice_probability(score: Tensor, protocol: Protocol, arms: int, affinity: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,9 @@ def claimed(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(directory)
+        # what failed before anything was written leaves nothing
+        with suppress(OSError):
+            path.rmdir()
 
 
 class LogWriter:
@@ -62,8 +65,6 @@ class LogWriter:
         elif path.exists():
             raise InputError(f"{path} is a file; a log is a directory.")
         path.mkdir(parents=True, exist_ok=True)
-        if not (path / ITEMS_FILE).exists():
-            self._write(self.items, ITEMS_FILE, None)
 
     @property
     def rows(self) -> int:
@@ -95,6 +96,8 @@ class LogWriter:
 
     def _flush(self) -> None:
         if self._pending:
+            if not self._parts:
+                self._write(self.items, ITEMS_FILE, None)
             table = pa.concat_tables(self._pending, promote_options="none").unify_dictionaries().combine_chunks()
             self._pending = []
             self._write(table, EVENTS_FILES.replace("*", f"{len(self._parts):05d}"), self.progress)

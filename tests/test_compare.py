@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nl_lightning import AGENTS
+from nl_lightning import AGENTS, compare
 from nl_lightning.cli import main
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -54,6 +54,32 @@ def test_what_failed_is_said_and_the_others_are_shown(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as stop:
         main(["compare", f"--config={CONFIGS / 'h1.yaml'}", "--agents", "nosuch"])
     assert "there is no agent nosuch" in str(stop.value.code)
+
+
+def test_an_interrupt_ends_the_comparison() -> None:
+    """Lightning turns Ctrl-C into an exit; the agents that are left are not begun."""
+    begun = []
+
+    def interrupted(options: list[str]) -> None:
+        begun.append(options)
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise SystemExit(1)  # noqa: B904
+
+    with pytest.raises(SystemExit) as stop:
+        compare.main([f"--config={CONFIGS / 'obd.yaml'}", "--id=x"], fit=interrupted)
+    assert len(begun) == 1
+    assert "--id=x" in str(stop.value.code)
+
+
+def test_runs_that_were_stopped_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    small = [*SMALL, "--model.replicas=2", "--trainer.max_steps=1"]
+    main(["compare", f"--config={CONFIGS / 'obd.yaml'}", "--id=x", "--agents", "NeuralLogTS1", *small])
+    table = capsys.readouterr().out.split("The agents, each")[1]
+    assert "NeuralLog-TS-1 *" in table
+    assert "* stopped before its end" in table
+    assert "overlap" not in table
 
 
 def test_compare_has_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,7 +141,7 @@ def test_streaming_numbers_are_obps(name: str, protocol: Protocol, arms: int, bu
     draws, setting = 4 if agent.thompson else 1, Setting(protocol, arms, None, 0)
     ours = evaluate(agent, features, bundled, setting, draws)["replicas"][0]
     theirs = off_policy_estimates(agent, features, bundled, setting, draws)
-    assert set(theirs["estimates"]) == {"dm", "ipw", "snipw", "dr", "rm"}
+    assert set(theirs["estimates"]) == {"dm", "ipw", "snipw", "dr", *([] if agent.thompson else ["rm"])}
     values = {estimator: row["value"] for estimator, row in theirs["estimates"].items()}
     assert abs(ours["ips"] - values["ipw"]) < 1e-10
     assert abs(ours["snips"] - values["snipw"]) < 1e-10

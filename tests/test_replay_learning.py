@@ -1,5 +1,6 @@
 """Agents that learn on a log, against a loop over one event at a time."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from nl_lightning import AGENTS
+from nl_lightning import AGENTS, report
 from nl_lightning.agent import Agent
 from nl_lightning.data import BanditData
 from nl_lightning.errors import InputError
@@ -199,6 +200,75 @@ def test_a_larger_floor_keeps_more_events(logs: dict[str, Log]) -> None:
 
     assert thinned() > thinned(propensity_floor=0.05) > thinned(propensity_floor=0.2) > 0
     assert thinned(propensity_floor=1.0) == 0
+
+
+def run_in(directory: Path, agent: Agent, log: Log, **flags: Any) -> dict[str, Any]:
+    """A fit with a run directory, which goes on if it is there."""
+    run = RunDirectory(directory)
+    settings = {key: flags.pop(key) for key in ("candidates", "propensity_floor") if key in flags}
+    trainer = L.Trainer(**{**QUIET, **flags}, callbacks=[Recorder(directory), Checkpoints(run.checkpoint, every=1)])
+    path = run.checkpoint if run.checkpoint.exists() else None
+    trainer.fit(agent, BanditData(ReplayLog(str(log.path), **settings), 10**6), ckpt_path=path, weights_only=False)
+    return run.read_summary() or {}
+
+
+def test_a_run_does_not_go_on_with_another_log(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log", UNIFORM, 900)
+    run_in(tmp_path / "run", make("NeuralLog-UCB-2"), log, max_steps=2)
+    shutil.rmtree(tmp_path / "log")
+    other = write_log(tmp_path / "log", World(**SMALL, seed=5), 900)
+    with pytest.raises(InputError, match=r"is not the log that this run began with: clicks was \d+, is \d+"):
+        run_in(tmp_path / "run", make("NeuralLog-UCB-2"), other)
+
+
+def test_replicas_that_accept_nothing_have_a_result(tmp_path: Path) -> None:
+    """Few events of many items: some replicas meet no match, and on the shortest log nobody does."""
+    few = write_log(tmp_path / "few", World(items=80, users=40, ctr=0.3), 90)
+    summary = run_in(tmp_path / "a", make("NeuralLog-UCB-2", 8), few, candidates="all")
+    counts = [replica["accepted"] for replica in summary["replicas"]]
+    assert summary["finished"]
+    assert 0 in counts
+    assert max(counts) > 0
+    for replica in summary["replicas"]:
+        assert (replica["ctr"] is None) == (replica["accepted"] == 0)
+    assert (tmp_path / "a" / "curve.png").exists()
+    none = write_log(tmp_path / "none", World(items=80, users=40, ctr=0.3), 2)
+    summary = run_in(tmp_path / "b", make("NeuralLog-UCB-2", 2), none, candidates="all")
+    assert summary["finished"]
+    assert summary["over_replicas"][0]["ctr"] is None
+    assert [r["rejected"]["another arm chosen"] for r in summary["replicas"]] == [2, 2]
+    assert "-" in str(report.estimate(summary["over_replicas"][0], report.CTR))
+    assert any("0 accepted" in note for note in report.notes(summary))
+
+
+def test_what_a_propensity_floor_does_is_said(logs: dict[str, Log], tmp_path: Path) -> None:
+    summary = run_in(tmp_path / "a", make("Logistic-UCB-1"), logs["softmax"])
+    (note,) = [note for note in report.notes(summary) if "keeps about" in note]
+    share = float(note.split("keeps about ")[1].split("%")[0]) / 100
+    counts = summary["replicas"][0]
+    kept = counts["seen"] - counts["rejected"]["propensity correction"]
+    assert abs(kept / counts["seen"] - share) < 4 * (share / counts["seen"]) ** 0.5
+    summary = run_in(tmp_path / "b", make("Logistic-UCB-1"), logs["softmax"], propensity_floor=0.5)
+    assert any("biased towards what the log showed often" in note for note in report.notes(summary))
+    summary = run_in(tmp_path / "c", make("Logistic-UCB-1"), logs["uniform"])
+    assert not any("propensity" in note for note in report.notes(summary)[1:])
+
+
+def test_seen_events_end_with_the_last_accepted_one(logs: dict[str, Log]) -> None:
+    _, keep, played = learn(make("NeuralLog-TS-1", 3), logs["uniform"], rounds=37)
+    for replica, counts in enumerate(played.counts()["replicas"]):
+        assert counts["seen"] == int(keep.event[replica, -1]) + 1
+        assert counts["accepted"] + sum(counts["rejected"].values()) == counts["seen"]
+
+
+def test_a_rows_random_numbers_are_its_own() -> None:
+    agent = make("NeuralLog-TS-1", 2)
+    rows = torch.tensor([0, 5, 1023, 1024, 1025, 9000, 70_001])
+    some, every = agent.noise.of_rows(1, rows, 4), agent.noise.of_rows(1, torch.arange(70_002), 4)
+    for a, b in zip(some, every, strict=True):
+        assert (a == b[rows]).all()
+    assert (some[0] != agent.noise.of_rows(0, rows, 4)[0]).any()
+    assert (some[0] != agent.noise.of_rows(1, rows, 4, draw=1)[0]).any()
 
 
 def test_a_replica_that_diverged_takes_no_more_events(logs: dict[str, Log]) -> None:

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from replay.features import Features
 from replay.sample import bundled_log
 from replay.stream import Log
 from replay.world import World
+from replay.writer import LogWriter
 from tests.replay_logs import SMALL, write_log
 
 CONFIG = f"--config={Path(__file__).parent.parent / 'configs' / 'obd.yaml'}"
@@ -131,6 +133,64 @@ def test_an_unreadable_row_group_is_named(log: Path) -> None:
     opened.events(opened.groups[2])
     with pytest.raises(InputError, match=f"{SECOND}, row group 1, column propensity_score: cannot be read"):
         opened.events(opened.groups[3])
+
+
+def test_a_changed_bit_is_an_error_or_changes_nothing(log: Path) -> None:
+    """Pages have checksums. The footer has none: there a bit may change what is no data."""
+    whole, good = Log(log), (log / SECOND).read_bytes()
+    expected = [whole.read(group) for group in whole.groups]
+    start = len(good) - int.from_bytes(good[-8:-4], "little") - 8
+    random = np.random.default_rng(0)
+    errors = []
+    for place in random.integers(4, start, size=60):
+        data = bytearray(good)
+        data[place] ^= 1 << int(random.integers(8))
+        (log / SECOND).write_bytes(bytes(data))
+        try:
+            opened = Log(log)
+            assert [opened.read(group) for group in opened.groups] == expected
+        except InputError as error:
+            errors.append(str(error))
+    assert all(SECOND in error for error in errors)
+    # times, which a replay does not read, take about half of the bytes
+    assert len(errors) > 20
+
+
+def test_a_constant_propensity_is_not_a_uniform_log(tmp_path: Path) -> None:
+    world = World(**SMALL)
+    for name, change in (
+        ("a", put("click", 0, 0)),
+        ("b", lambda t: t.set_column(4, "propensity_score", pa.array([0.5] * 50))),
+    ):
+        writer = LogWriter(tmp_path / name, world.item_table(), {})
+        writer.add(change(world.draw(0, 50)), progress=0)
+        writer.finish(policy="x", campaign="y")
+    assert Log(tmp_path / "a").contents.uniform
+    assert not Log(tmp_path / "b").contents.uniform
+
+
+def test_users_without_any_feature(tmp_path: Path) -> None:
+    world, events = World(**SMALL), World(**SMALL).draw(0, 300)
+    for name in (f"user_feature_{i}" for i in range(4)):
+        column = events.schema.get_field_index(name)
+        nothing = pa.array([None] * 300, pa.string()).dictionary_encode().cast(events.schema.field(name).type)
+        events = events.set_column(column, events.schema.field(name), nothing)
+    writer = LogWriter(tmp_path / "log", world.item_table(), {})
+    writer.add(events, progress=0)
+    writer.finish(policy="x", campaign="y")
+    opened = Log(tmp_path / "log")
+    features = Features.fit(opened)
+    codes, unseen = features.encode(opened.events(opened.groups[0]))
+    assert unseen == (0, 1200)
+    assert (features.user[codes].sum(1) == 0).all()
+
+
+def test_a_log_json_without_its_contents(log: Path) -> None:
+    stored = json.loads((log / "log.json").read_text())
+    del stored["contents"]["positions"]
+    (log / "log.json").write_text(json.dumps(stored))
+    with pytest.raises(InputError, match="log.json does not say what the log holds"):
+        Log(log)
 
 
 def test_items_out_of_order_are_refused(log: Path) -> None:

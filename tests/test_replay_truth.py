@@ -12,7 +12,7 @@ from torch import Tensor
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.agent import Agent
 from nl_lightning.data import BanditData
-from replay import Online, ReplayLog, rejection
+from replay import Online, ReplayLog, rejection, truth
 from replay.candidates import Protocol, candidates
 from replay.estimate import Estimate, estimates
 from replay.evaluator import FrozenAgent, Setting, batches
@@ -71,41 +71,41 @@ def many(given: Simulated, protocol: Protocol, arms: int, c: float | None = None
     return {name: Estimate(*value) for name, value in metrics.compute().items()}
 
 
-def z(values: Tensor, truth: float) -> float:
-    return float((values.mean() - truth) / (values.std() / len(values) ** 0.5))
+def z(values: Tensor, rate: float) -> float:
+    return float((values.mean() - rate) / (values.std() / len(values) ** 0.5))
 
 
-def coverage(estimate: Estimate, truth: float) -> float:
-    return float(((estimate.low <= truth) & (truth <= estimate.high)).double().mean())
+def coverage(estimate: Estimate, rate: float) -> float:
+    return float(((estimate.low <= rate) & (rate <= estimate.high)).double().mean())
 
 
 @pytest.mark.parametrize(("protocol", "arms"), [("all", 12), ("uniform", 4)])
 def test_unbiased_and_covered(simulated: Simulated, protocol: Protocol, arms: int) -> None:
-    truth = float(exact_ctr(simulated.agent, simulated.features, simulated.world, protocol, arms))
+    rate = float(exact_ctr(simulated.agent, simulated.features, simulated.world, protocol, arms))
     # an agent that is no better than chance would test little
-    assert truth > 1.2 * simulated.world.rates()["uniform"]
+    assert rate > 1.2 * simulated.world.rates()["uniform"]
     found = many(simulated, protocol, arms)
     checked = ["ips", "snips", "match"] if simulated.world.policy == "uniform" else ["ips", "snips"]
     for name in checked:
-        assert abs(z(found[name].value, truth)) < 3, name
-        assert 0.93 < coverage(found[name], truth) < 0.97, name
+        assert abs(z(found[name].value, rate)) < 3, name
+        assert 0.93 < coverage(found[name], rate) < 0.97, name
     if simulated.world.policy == "softmax":
         # plain matches are biased, and that is why they are refused
-        assert abs(z(found["match"].value, truth)) > 10
+        assert abs(z(found["match"].value, rate)) > 10
         c = rejection.check_rule("propensity", None, simulated.log.contents, "")
         corrected = many(simulated, protocol, arms, c)["match"]
         enough = ~corrected.value.isnan()
-        assert abs(z(corrected.value[enough], truth)) < 3
-        assert 0.93 < coverage(Estimate(*(part[enough] for part in corrected)), truth) < 0.97
+        assert abs(z(corrected.value[enough], rate)) < 3
+        assert 0.93 < coverage(Estimate(*(part[enough] for part in corrected)), rate) < 0.97
 
 
 def test_the_bias_of_the_affinity_protocol(simulated: Simulated) -> None:
     """Against the policy that chooses from the items of highest affinity, whatever was logged."""
     if simulated.world.policy != "uniform":
         pytest.skip("shown on the uniform log")
-    truth = float(exact_ctr(simulated.agent, simulated.features, simulated.world, "affinity", 3))
+    rate = float(exact_ctr(simulated.agent, simulated.features, simulated.world, "affinity", 3))
     found = many(simulated, "affinity", 3)
-    assert abs(z(found["match"].value, truth)) > 10
+    assert abs(z(found["match"].value, rate)) > 10
     # IPS takes it for chance that the logged item is shown, which it always is: a click rate above 1
     assert float(found["ips"].value.mean()) > 1
 
@@ -131,6 +131,13 @@ def test_the_exact_rate_is_that_of_a_plain_sum(name: str, simulated: Simulated) 
             chosen = twin.best_in_random_subset((mean + bonus)[0].tolist(), 3)
             rates.append((chosen * world.probability[user, position]).sum())
     assert exact == pytest.approx(np.mean(rates), rel=1e-12)
+
+
+def test_the_exact_rate_is_computed_in_parts(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = (simulated.agent, simulated.features, simulated.world, "uniform", 4)
+    whole = float(exact_ctr(*asked))
+    monkeypatch.setattr(truth, "_ARMS_AT_ONCE", 100)
+    assert float(exact_ctr(*asked)) == pytest.approx(whole, rel=1e-12)
 
 
 @pytest.mark.parametrize("arms", [1, 3, 6])

@@ -210,8 +210,11 @@ def test_stopped_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         patch.setattr(World, "draw", stopping)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "log", *ARGUMENTS)
-    begun = contents(tmp_path / "log")
-    assert set(begun) == {ITEMS_FILE, *(f"events-{part:05d}.parquet" for part in range(parts))}
+    if parts:
+        files = {ITEMS_FILE, *(f"events-{part:05d}.parquet" for part in range(parts))}
+        assert set(contents(tmp_path / "log")) == files
+    else:
+        assert not (tmp_path / "log").exists()
     run(tmp_path / "log", *ARGUMENTS)
     assert contents(tmp_path / "log") == whole
     # stopped behind the last part
