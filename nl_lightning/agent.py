@@ -200,7 +200,7 @@ class Agent(L.LightningModule, ABC):
         rows = None if accepted is None else accepted.unsqueeze(1)
         index = choice.arm.view(-1, 1, 1).expand(-1, 1, self.dim)
         self.buffer.append(choice.view.arms.gather(1, index), reward.unsqueeze(1), rows)
-        self.update_confidence(choice, accepted)
+        self.update_confidence(choice.observed, accepted)
 
     def look(self, arms: Tensor) -> View:
         """The view of one round (R, K, d), unchecked."""
@@ -219,19 +219,21 @@ class Agent(L.LightningModule, ABC):
         return [View(*parts, *numbers) for parts, numbers in zip(zip(*fields, strict=True), noise, strict=True)]
 
     @torch.no_grad()
-    def evaluate(self, arms: Tensor) -> tuple[Tensor, Factors, Tensor]:
-        """Of arms (R, N, d) the mean that the bonus is added to, (R, N), the factors, and the observations."""
+    def evaluate(self, arms: Tensor, spare: int = 0) -> tuple[Tensor, Factors, Tensor]:
+        """Of arms (R, N, d) the mean that the bonus is added to, (R, N), the factors, and the observations (R, N, ...).
+
+        The factors are views of the observations, so that those of an arm lie side by side. Observations have
+        ``spare`` columns in front that the caller may fill.
+        """
         f, factors = self.network.factors(arms)
         mean = mu(f) if self.mean_is_probability else f
         weight = slope(f) if self.variance_weighted else torch.ones_like(f)
-        prepared = self.design.prepare(factors)
-        observation = torch.cat([weight.to(self.lam.dtype).unsqueeze(-1), *prepared], dim=-1)
-        # The factors are views of the observations: the arms of a round are then near each other.
-        return (
-            mean.to(self.lam.dtype),
-            torch.split_with_sizes(observation, self.observation_columns, dim=-1)[1:],
-            observation,
-        )
+        observation = self.lam.new_empty(*f.shape, spare + sum(self.observation_columns))
+        first, *prepared = torch.split_with_sizes(observation[..., spare:], self.observation_columns, dim=-1)
+        first.copy_(weight.unsqueeze(-1))
+        for factor, place in zip(factors, prepared, strict=True):
+            self.design.prepare(factor, place)
+        return mean.to(self.lam.dtype), tuple(prepared), observation
 
     @torch.no_grad()
     def mean_and_bonus(self, arms: Tensor) -> tuple[Tensor, Tensor]:
@@ -260,10 +262,8 @@ class Agent(L.LightningModule, ABC):
         worse = score < highest.sub(highest.abs(), alpha=self._tie_tolerance)
         return uniform.masked_fill(worse, 0).argmax(-1)
 
-    def update_confidence(self, choice: Choice, accepted: Tensor | None = None) -> None:
-        """Design matrix, effective dimension and radius after a choice, with the values of its time."""
-        observation = choice.view.observation
-        observed = observation.gather(1, choice.arm.view(-1, 1, 1).expand(-1, 1, observation.shape[-1]))
+    def update_confidence(self, observed: Tensor, accepted: Tensor | None = None) -> None:
+        """Design matrix, effective dimension and radius after an observation (R, 1, ...)."""
         weight, *factors = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
         informative = cast(Tensor, self._buffers["_information_weight"])
         if accepted is not None:

@@ -26,4 +26,4 @@ class Confidence(RoundCallback):
     """Maintains the design matrix and the radii: an agent brings it along (``configure_callbacks``)."""
 
     def on_round_end(self, trainer: L.Trainer, agent: "Agent", played: "Round") -> None:
-        agent.update_confidence(played.choice, played.accepted)
+        agent.update_confidence(played.observed, played.accepted)

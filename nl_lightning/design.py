@@ -31,9 +31,10 @@ class DiagonalDesign(nn.Module):
         self.register_buffer("diagonal", ridge[:, None].repeat(1, parameters))
         self._view_layers()
 
-    def prepare(self, factors: Factors) -> Factors:
-        """(delta_l^2, z_{l-1}^2) a layer"""
-        return tuple(factor.to(self.diagonal.dtype).square() for factor in factors)
+    @staticmethod
+    def prepare(factor: Tensor, place: Tensor) -> None:
+        """Put delta_l^2 or z_{l-1}^2 into its place, in the design's precision."""
+        place.copy_(factor).square_()
 
     def norm(self, squares: Factors) -> Tensor:
         """sqrt(sum_j g_j^2 / D_j), (R, N); the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2."""
@@ -96,9 +97,10 @@ class FullDesign(nn.Module):
         self.register_buffer("inverse", identity / ridge[:, None, None])
         self.register_buffer("log_determinant", parameters * ridge.log())
 
-    def prepare(self, factors: Factors) -> Factors:
+    @staticmethod
+    def prepare(factor: Tensor, place: Tensor) -> None:
         """The factors as they are: whole gradients are made for the arms of one round only."""
-        return tuple(factor.to(self.inverse.dtype) for factor in factors)
+        place.copy_(factor)
 
     def norm(self, factors: Factors) -> Tensor:
         """sqrt(g^T M^{-1} g), (R, N)"""

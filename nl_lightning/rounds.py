@@ -1,5 +1,6 @@
 """What passes between environment, agent and TrainNN in a round, and what is kept of it."""
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from torch import Tensor
@@ -42,6 +43,12 @@ class Choice(NamedTuple):
         """The entry of the chosen arm: (R, K) -> (R,)"""
         return values.gather(1, self.arm.unsqueeze(1)).squeeze(1)
 
+    @property
+    def observed(self) -> Tensor:
+        """(R, 1, ...), the observation of the chosen arm"""
+        observation = self.view.observation
+        return observation.gather(1, self.arm.view(-1, 1, 1).expand(-1, 1, observation.shape[-1]))
+
 
 class TrainingBatch(NamedTuple):
     """The replay buffer as ``training_step`` gets it: x (R, n, d), reward (R, n)."""
@@ -54,28 +61,33 @@ class TrainingBatch(NamedTuple):
     """False for the rounds after the last call of TrainNN, fewer than ``update_every``"""
 
 
-class Round(NamedTuple):
-    """A round that was played."""
+class Round(ABC):
+    """A round that was played. What callbacks seldom ask for is made when they do."""
 
-    t: Tensor
-    """(R,), its number, from 1 on; in a replay replicas differ"""
-    choice: Choice
-    rewards: Tensor
-    """(R, K), the reward of every arm; a log tells only that of the logged one, which then stands for all"""
-    regrets: Tensor | None
-    """(R, K), the regret of every arm; None where nobody knows it"""
-    accepted: Tensor | None
-    """(R,), the replicas that learn from this round; None for all of them"""
+    def __init__(self, accepted: Tensor | None, observed: Tensor) -> None:
+        self.accepted = accepted
+        """(R,), the replicas that learn from this round; None for all of them"""
+        self.observed = observed
+        """(R, 1, ...), the observation of the chosen arm"""
 
     @property
+    @abstractmethod
+    def t(self) -> Tensor:
+        """(R,), its number, from 1 on; in a replay replicas differ"""
+
+    @property
+    @abstractmethod
+    def choice(self) -> Choice: ...
+
+    @property
+    @abstractmethod
     def reward(self) -> Tensor:
         """(R,)"""
-        return self.choice.chosen(self.rewards)
 
     @property
+    @abstractmethod
     def regret(self) -> Tensor | None:
-        """(R,)"""
-        return None if self.regrets is None else self.choice.chosen(self.regrets)
+        """(R,); None where nobody knows it"""
 
 
 class History(NamedTuple):

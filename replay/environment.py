@@ -226,9 +226,11 @@ class ReplayLog(Environment):
         length = torch.tensor(lengths, device=self._like.device)
         padding = torch.arange(padded, device=self._like.device) >= length.unsqueeze(1)
         features = self._moved_features().arms(events.codes, events.position, events.item, events.affinity)
-        mean, _, observation = agent.evaluate(features.flatten(1, 2))
+        head = 2 + agent.thompson
+        mean, _, scored = agent.evaluate(features.flatten(1, 2), spare=head)
         noise = torch.stack([_noise(agent, replica, rows, self.arms) for replica, rows in enumerate(events.row)])
-        scored = torch.cat([mean.unsqueeze(-1), noise.to(mean).flatten(1, 2), observation], dim=-1)
+        scored[..., 0] = mean
+        scored[..., 1:head] = noise.flatten(1, 2)
         return Block(
             window=window,
             length=length,

@@ -1,6 +1,6 @@
 """Rejection sampling of a block of events: first match by first match, all replicas at once."""
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast, final
 
 import torch
 from torch import Tensor
@@ -50,6 +50,64 @@ class Played(NamedTuple):
     """(R,), rounds still to play"""
 
 
+@final
+class _LoggedRound(Round):
+    """A step through a block: where (R,) its event stands, and where its scores stand in the window."""
+
+    def __init__(
+        self, play: "_Play", accepted: Tensor, observed: Tensor, missing: Tensor, where: Tensor, found: Tensor
+    ) -> None:
+        super().__init__(accepted, observed)
+        self._play, self._missing, self._where, self._found = play, missing, where, found
+        self._score, self._bonus, self._picked = play.score, play.bonus, play.picked
+
+    @property
+    def t(self) -> Tensor:
+        return self._play.stop - self._missing
+
+    @property
+    def choice(self) -> Choice:
+        play = self._play
+        rows = play.arms.view(-1, play.block.arms.shape[2], play.columns).index_select(0, self._where)
+        mean, factors, uniform, normal = play.split(rows)
+        shown = play.shown.index_select(0, self._where)
+        view = View(shown, mean, factors, rows[..., play.head :], uniform, normal)
+        score, bonus = (v.view(-1, mean.shape[1]).index_select(0, self._found) for v in (self._score, self._bonus))
+        return Choice(self._picked.view(-1).index_select(0, self._found), score, mean, bonus, view)
+
+    @property
+    def reward(self) -> Tensor:
+        return self._play.click.index_select(0, self._where)
+
+    @property
+    def regret(self) -> None:
+        return None
+
+
+class _Play:
+    """A block, laid out for steps through it, and the last window that was looked at."""
+
+    score: Tensor
+    """(R, W K)"""
+    bonus: Tensor
+    picked: Tensor
+    """(R, W)"""
+
+    def __init__(self, agent: "Agent", block: Block, stop: int) -> None:
+        self.block, self.stop = block, stop
+        self.replicas, self.columns = len(block.scored), block.scored.shape[-1]
+        self.arms, self.shown = block.scored.flatten(0, 2), block.arms.flatten(0, 1)
+        self.events = block.scored.flatten(0, 1).flatten(1)
+        self.logged, self.click = block.logged.flatten(), block.click.flatten()
+        self.head = 2 + agent.thompson
+        self._sizes = [self.head, *agent.observation_columns]
+
+    def split(self, rows: Tensor) -> tuple[Tensor, tuple[Tensor, ...], Tensor, Tensor | None]:
+        """Mean, factors, uniform and normal numbers of the arms of some events, (R, ...)."""
+        first, _, *factors = torch.split_with_sizes(rows.view(self.replicas, -1, self.columns), self._sizes, dim=-1)
+        return first[..., 0], tuple(factors), first[..., 1], first[..., 2] if self.head == 3 else None
+
+
 def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_round: OnRound) -> Played:
     """Accept events, first match by first match, until every replica has its rounds or has passed the block."""
     replicas, padded, arms = block.scored.shape[:3]
@@ -59,62 +117,45 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
     ahead = torch.arange(window, device=device)
     first_shown, start = number * window, number * padded
     begin, end = start, start + block.length
-    scored, shown = block.scored.flatten(0, 1).flatten(1), block.arms.flatten(0, 1)
-    logged, click = block.logged.flatten(), block.click.flatten()
+    play = _Play(agent, block, stop)
     # Buffers by their dictionary: asked for by name, nn.Module looks for them in three places.
     state = cast(dict[str, Tensor], agent._buffers)
-    head = 2 + agent.thompson
-    columns = [head, *agent.observation_columns]
-
-    def split(rows: Tensor) -> tuple[Tensor, tuple[Tensor, ...], Tensor, Tensor | None]:
-        """mean, factors, uniform and normal numbers of some events."""
-        first, _, *factors = torch.split_with_sizes(rows.view(replicas, -1, sum(columns)), columns, dim=-1)
-        return first[..., 0], tuple(factors), first[..., 1], first[..., 2] if head == 3 else None
-
     steps: list[tuple[Tensor, ...]] = []
-    choices: list[Choice] = []
     # A replica accepts one event a step at most, so these many steps need no look at how far they are.
     while needed := int(torch.where(start < end, missing, 0).max()):
         for _ in range(needed):
             event = (start.unsqueeze(1) + ahead).view(-1)
-            mean, factors, uniform, normal = split(scored.index_select(0, event))
-            score, bonus = agent.score(mean, factors, normal)
-            picked = agent.best(score.view(shape), uniform.view(shape))
+            mean, factors, uniform, normal = play.split(play.events.index_select(0, event))
+            score, bonus = play.score, play.bonus = agent.score(mean, factors, normal)
+            picked = play.picked = agent.best(score.view(shape), uniform.view(shape))
             # whoever has all its rounds accepts nothing more, and stays where it is
             active = missing > 0
-            match = (picked == logged.index_select(0, event).view_as(picked)).logical_and_(active.unsqueeze(1))
+            match = (picked == play.logged.index_select(0, event).view_as(picked)).logical_and_(active.unsqueeze(1))
             accepted, first = match.max(1)
 
+            # the event in the block and in the window, the arm there and there
             where, found = start + first, first_shown + first
-            rows = scored.index_select(0, where)
-            mean, factors, uniform, normal = split(rows)
-            observation = rows.view(replicas, arms, -1)[..., head:]
-            view = View(shown.index_select(0, where), mean, factors, observation, uniform, normal)
-            arm, *values = (v.view(replicas * window, -1).index_select(0, found) for v in (picked, score, bonus))
-            choice = Choice(arm.squeeze(1), values[0], mean, values[1], view)
-            reward = click.index_select(0, where)
+            arm = picked.view(-1).index_select(0, found)
+            row = play.arms.index_select(0, torch.add(arm, where, alpha=arms))
+            values = torch.add(arm, found, alpha=arms)
             missing = missing.add(accepted, alpha=-1)
-            on_round(Round(stop - missing, choice, reward.unsqueeze(1).expand(-1, arms), None, accepted))
+            on_round(_LoggedRound(play, accepted, row[:, play.head :].unsqueeze(1), missing, where, found))
             step = torch.where(accepted, first + 1, window).mul_(active)
             start = torch.minimum(start + step, end)
-            steps.append((accepted, where, reward, state["radius"], state["effective_dimension"]))
-            choices.append(choice)
+            chosen = (score.view(-1).index_select(0, values), bonus.view(-1).index_select(0, values))
+            steps.append((accepted, where, arm, row[:, 0], *chosen, state["radius"], state["effective_dimension"]))
 
-    accepted, where, reward, radius, dimension = (torch.stack(column, dim=1) for column in zip(*steps, strict=True))
-    arm = torch.stack([choice.arm for choice in choices], dim=1)
-
-    def chosen(values: list[Tensor]) -> Tensor:
-        return torch.stack(values, dim=1).gather(2, arm.unsqueeze(2)).squeeze(2)
-
+    accepted, where, arm, *values_of_chosen = (torch.stack(column, dim=1) for column in zip(*steps, strict=True))
+    mean, score, bonus, radius, dimension = values_of_chosen
     return Played(
         accepted=accepted,
         row=block.row.to(device).flatten()[where],
-        reward=reward,
-        x=shown[where, arm],
+        reward=play.click[where],
+        x=play.shown[where, arm],
         arm=arm,
-        score=chosen([choice.score for choice in choices]),
-        mean=chosen([choice.mean for choice in choices]),
-        bonus=chosen([choice.bonus for choice in choices]),
+        score=score,
+        mean=mean,
+        bonus=bonus,
         radius=radius,
         effective_dimension=dimension,
         passed=start - begin,

@@ -64,7 +64,8 @@ class Place:
         """Shown events that so many rounds will take, and some more: by what was accepted so far, at first one in K."""
         seen, outside, thinned = self.behind
         rate = (self.accepted + 20) / (seen - outside - thinned + 20 * arms)
-        return int(1.1 * rounds / rate) + 2 * arms
+        # Waiting times spread by the root of their number, and one replica that waits makes all evaluate again.
+        return int((rounds + 2.5 * rounds**0.5) / rate)
 
     def events(self, count: int, shown: Groups) -> list[Shown]:
         """The next shown events, up to a number; groups without any are left behind."""

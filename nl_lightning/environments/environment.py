@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, final
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from nl_lightning.checks import check_finite
 from nl_lightning.errors import InputError
 from nl_lightning.randomness import CHUNK
-from nl_lightning.rounds import History, Round
+from nl_lightning.rounds import Choice, History, Round
 
 if TYPE_CHECKING:
     from nl_lightning.agent import Agent
@@ -66,6 +66,33 @@ class Deal(NamedTuple):
         return Deal(self.arms[:, start:stop], self.reward[:, start:stop], self.regret[:, start:stop])
 
 
+@final
+class _DealtRound(Round):
+    """A round of a simulation: number (R,), rewards and regrets (R, K) of all arms."""
+
+    def __init__(
+        self, number: Tensor, choice: Choice, rewards: Tensor, regrets: Tensor, accepted: Tensor | None
+    ) -> None:
+        super().__init__(accepted, choice.observed)
+        self._number, self._choice, self._rewards, self._regrets = number, choice, rewards, regrets
+
+    @property
+    def t(self) -> Tensor:
+        return self._number
+
+    @property
+    def choice(self) -> Choice:
+        return self._choice
+
+    @property
+    def reward(self) -> Tensor:
+        return self._choice.chosen(self._rewards)
+
+    @property
+    def regret(self) -> Tensor:
+        return self._choice.chosen(self._regrets)
+
+
 class Simulation(Environment):
     """Deals rounds 0, 1, 2, ... of R replicas as a function of the round: it has no state to keep or to lose."""
 
@@ -93,7 +120,7 @@ class Simulation(Environment):
             views, numbers, deal.reward.unbind(1), deal.regret.unbind(1), strict=True
         ):
             choice = agent.choose(view)
-            on_round(Round(number, choice, rewards, regrets, alive))
+            on_round(_DealtRound(number, choice, rewards, regrets, alive))
             choices.append(choice)
             radius.append(state["radius"])
             dimension.append(state["effective_dimension"])
