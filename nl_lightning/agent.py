@@ -264,14 +264,14 @@ class Agent(L.LightningModule, ABC):
 
     def update_confidence(self, observed: Tensor, accepted: Tensor | None = None) -> None:
         """Design matrix, effective dimension and radius after an observation (R, 1, ...)."""
-        weight, *factors = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
-        informative = cast(Tensor, self._buffers["_information_weight"])
         if accepted is not None:
-            learns = accepted.view(-1, 1, 1)
-            weight, informative = weight * learns, informative * learns
+            # A gradient of zeros adds nothing.
+            observed = observed * accepted.view(-1, 1, 1)
+        weight, *picked = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
+        factors = tuple(picked)
         design, information = self._designs
-        design.add(tuple(factors), weight)
-        information.add(tuple(factors), informative)
+        design.add(factors, weight)
+        information.add(factors, cast(Tensor, self._buffers["_information_weight"]))
         # nn.Module's own assignment would cost more than the formulas. New tensors: who kept the old ones keeps them.
         dimension = self._buffers["effective_dimension"] = information.logdet()
         self._buffers["radius"] = self._radius_terms.at(dimension)
