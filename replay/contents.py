@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,10 @@ class Contents:
         """From what log.json holds."""
         try:
             stored = description["contents"]
+            # a default would be a false statement on the log
+            missing = {field.name for field in fields(cls)} - set(stored)
+            if missing:
+                raise KeyError(*sorted(missing))
             return cls(**{**stored, "positions": {int(k): v for k, v in stored["positions"].items()}})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(

@@ -185,9 +185,10 @@ def test_users_without_any_feature(tmp_path: Path) -> None:
     assert (features.user[codes].sum(1) == 0).all()
 
 
-def test_a_log_json_without_its_contents(log: Path) -> None:
+@pytest.mark.parametrize("name", ["positions", "items"])
+def test_a_log_json_without_its_contents(name: str, log: Path) -> None:
     stored = json.loads((log / "log.json").read_text())
-    del stored["contents"]["positions"]
+    del stored["contents"][name]
     (log / "log.json").write_text(json.dumps(stored))
     with pytest.raises(InputError, match="log.json does not say what the log holds"):
         Log(log)
