@@ -20,9 +20,9 @@ from nl_lightning.data import BanditData
 from replay import Features, Log, ReplayLog
 from replay.convert import convert_log, sample
 from replay.evaluate import evaluate
-from replay.evaluator import Setting
 from replay.sample import bundled_log
 from replay.schema import ROW_GROUP
+from replay.shown import Setting
 from replay.world import World
 from replay.writer import LogWriter
 

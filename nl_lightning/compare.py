@@ -16,7 +16,6 @@ from nl_lightning.agents import AGENTS
 from nl_lightning.errors import InputError
 from nl_lightning.files import write_beside
 from nl_lightning.run import RunDirectory
-from nl_lightning.statistics import LEVEL
 
 
 def main(arguments: Sequence[str], fit: Callable[[list[str]], None]) -> None:
@@ -81,7 +80,7 @@ def _show(runs: list[tuple[RunDirectory, dict[str, Any]]], where: Path) -> None:
         curves = report.read_curves(run.rounds, len(summary["replicas"]), measure)
         shown += [(summary["agent"], curves.t, band) for _, band in report.bands(curves, summary)[:1]]
     seeds = max(len(summary["over_replicas"][0]["replicas"]) for _, summary in runs)
-    over = f"mean and {LEVEL:.0%} band over {seeds} seeds" if seeds > 1 else "one seed"
+    over = report.over_seeds(seeds, runs[0][1].get("log"))
     picture = where / "comparison.png"
     title = f"{where.name}: {over}"
     write_beside(picture, lambda path: report.draw(shown, measure, title, runs[0][1].get("log"), path))

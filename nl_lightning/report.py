@@ -112,8 +112,14 @@ def plot(curves: Curves, summary: dict[str, Any], path: Path) -> None:
     hidden = len(summary["over_replicas"]) - _SHOWN
     more = f", best {_SHOWN} of {len(summary['over_replicas'])} settings" if hidden > 0 else ""
     seeds = max(len(row["replicas"]) for row in summary["over_replicas"])
-    over = f"mean and {LEVEL:.0%} band over {seeds} seeds" if seeds > 1 else "one seed"
+    over = over_seeds(seeds, summary.get("log"))
     draw(shown, MEASURES[summary["measure"]], f"{summary['agent']}: {over}{more}", summary.get("log"), path)
+
+
+def over_seeds(seeds: int, log: object) -> str:
+    """What the curves of a picture are."""
+    end = " until the first comes to its end" if log else ""
+    return f"mean and {LEVEL:.0%} band over {seeds} seeds{end}" if seeds > 1 else "one seed"
 
 
 def draw(

@@ -26,8 +26,9 @@ from nl_lightning.agent import Agent
 from nl_lightning.errors import InputError
 from nl_lightning.rounds import Choice
 from replay.candidates import candidates
-from replay.evaluator import FrozenAgent, Setting, batches
+from replay.evaluator import FrozenAgent, batches
 from replay.features import USER_DIM, Features
+from replay.shown import Setting
 from replay.stream import Log
 
 _ENTRIES = 100_000_000

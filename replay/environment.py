@@ -17,12 +17,12 @@ from nl_lightning.checks import check_whole
 from nl_lightning.environments import Environment, OnRound
 from nl_lightning.errors import InputError
 from nl_lightning.rounds import History
-from replay.candidates import Protocol, candidates, check_protocol
+from replay.candidates import Protocol, check_protocol
 from replay.features import DIM, Features
 from replay.matching import Block, Played, history, play_block
-from replay.rejection import Rule, check_rule, floor_note, kept
+from replay.rejection import Rule, check_rule, floor_note
 from replay.sample import bundled_log
-from replay.shown import Place, Shown, ShownGroup
+from replay.shown import Place, Setting, Shown, ShownGroup
 from replay.stream import Log
 
 if TYPE_CHECKING:
@@ -72,11 +72,11 @@ class ReplayLog(Environment):
         if fit_rows is not None:
             check_whole(1, fit_rows=fit_rows)
         self.log = Log(bundled_log() if log is None else Path(log))
-        self.protocol = candidates
         self.arms = check_protocol(candidates, arms, self.log.n_items)
         self.rejection = rejection
-        self.c = check_rule(rejection, propensity_floor, self.log.contents, str(self.log.path))
-        self.fit_rows, self.seed = fit_rows, seed
+        c = check_rule(rejection, propensity_floor, self.log.contents, str(self.log.path))
+        self.setting = Setting(candidates, self.arms, c, seed)
+        self.fit_rows = fit_rows
         self.features: Features | None = None
         self._places: list[Place] = []
 
@@ -99,8 +99,7 @@ class ReplayLog(Environment):
     def state_dict(self) -> dict[str, Any]:
         features = None if self.features is None else self.features.state_dict()
         places = [place.state() for place in self._places]
-        settings = {"candidates": self.protocol, "arms": self.arms, "rejection": self.rejection, "c": self.c}
-        settings["seed"] = self.seed
+        settings = {"candidates": self.setting.protocol, "arms": self.arms}
         log = self._log_identity()
         return {"features": features, "places": places, "unseen": self._unseen, "log": log, "settings": settings}
 
@@ -138,10 +137,10 @@ class ReplayLog(Environment):
                 "uniform": contents.uniform,
                 "bad_rows": self.log.skipped,
             },
-            "candidates": self.protocol,
+            "candidates": self.setting.protocol,
             "rejection": self.rejection,
-            "propensity_floor": self.c,
-            "propensity_note": floor_note(self.c, contents),
+            "propensity_floor": self.setting.c,
+            "propensity_note": floor_note(self.setting.c, contents),
             "unseen_categories": unseen,
             "missing_categories": missing,
             "replicas": [place.counts() for place in self._places],
@@ -176,30 +175,16 @@ class ReplayLog(Environment):
         if self.features is None:
             self.features = Features.fit(self.log, self.fit_rows)
         group = self.log.groups[number]
-        events = self.log.events(group)
-        arms = candidates(events, self.protocol, self.arms, self.log.n_items, self.seed)
-        codes, unseen = self.features.encode(events)
+        events, unseen = Shown.of(self.log, group, self.features, self.setting)
         self._unseen[number] = (unseen.unseen, unseen.missing)
-        in_set = arms.logged >= 0
-        thinned = in_set & ~kept(events, self.c, self.seed, group)
+        in_set = events.logged >= 0
+        thinned = in_set & ~events.kept
         index = (in_set & ~thinned).nonzero().flatten()
-
-        def there(column: Tensor) -> Tensor:
-            return column[index].to(self._like.device)
-
         # what lies behind, once i of the shown events are passed: rows, not in the set, thinned
         passed = torch.stack([torch.ones_like(in_set), ~in_set, thinned], dim=1).cumsum(0)
         behind = torch.cat([torch.zeros_like(passed[:1]), passed[index], passed[-1:]])
-        events_shown = Shown(
-            row=index + group.first,
-            codes=there(codes),
-            position=there(events.position),
-            item=there(arms.item),
-            affinity=there(arms.affinity),
-            logged=there(arms.logged),
-            click=there(events.click),
-        )
-        self._shown[number] = ShownGroup(events_shown, behind)
+        left = Shown(*(column[index].to(self._like.device) for column in events))
+        self._shown[number] = ShownGroup(left._replace(row=left.row.cpu()), behind)
         while sum(group.bytes for group in self._shown.values()) > _CACHE_BYTES and len(self._shown) > 1:
             self._shown.popitem(last=False)
         return self._shown[number]

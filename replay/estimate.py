@@ -74,6 +74,13 @@ class BlockSums(Metric):
     def compute(self) -> Estimate:
         """The estimate of each replica."""
 
+    def counted(self, successes: str, trials: str) -> Estimate:
+        """A ratio of counts, with Wilson's interval."""
+        k, n = self.total(successes), self.total(trials)
+        ends = [wilson(*pair) for pair in zip(k.tolist(), n.tolist(), strict=True)]
+        low, high = torch.tensor(ends, dtype=k.dtype, device=k.device).T
+        return Estimate(k / n, low, high)
+
     def bootstrapped(self, numerator: str, denominator: str) -> Estimate:
         """A ratio of sums, and the quantiles of the same ratio over resampled blocks."""
         ratio = self.total(numerator) / self.total(denominator)
@@ -97,10 +104,7 @@ class MatchCTR(BlockSums):
     """sum m r / sum m, with Wilson's interval."""
 
     def compute(self) -> Estimate:
-        clicks, matches = self.total("match_clicks"), self.total("matches")
-        pairs = zip(clicks.tolist(), matches.tolist(), strict=True)
-        low, high = torch.tensor([wilson(k, n) for k, n in pairs], dtype=clicks.dtype).T.to(clicks)
-        return Estimate(clicks / matches, low, high)
+        return self.counted("match_clicks", "matches")
 
 
 @final
@@ -128,10 +132,7 @@ class AcceptanceRate(BlockSums):
     """1/N sum m, with Wilson's interval."""
 
     def compute(self) -> Estimate:
-        matches, events = self.total("matches"), self.total("events")
-        pairs = zip(matches.tolist(), events.tolist(), strict=True)
-        low, high = torch.tensor([wilson(k, n) for k, n in pairs], dtype=events.dtype).T.to(events)
-        return Estimate(matches / events, low, high)
+        return self.counted("matches", "events")
 
 
 @final

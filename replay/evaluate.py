@@ -28,10 +28,11 @@ from nl_lightning.files import write_beside
 from nl_lightning.statistics import CLICK_LEVEL
 from replay.candidates import PROTOCOLS, check_protocol
 from replay.estimate import IPS, METRICS
-from replay.evaluator import Evaluation, LogLoader, Setting, rejected
+from replay.evaluator import Evaluation, LogLoader, rejected
 from replay.features import Features, digest
 from replay.rejection import RULES, check_rule, floor_note
 from replay.sample import bundled_log
+from replay.shown import Setting
 from replay.stream import Log
 from replay.truth import exact_ctr
 from replay.world import World

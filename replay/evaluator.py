@@ -7,17 +7,16 @@ computed as they come.
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning as L
 import torch
 from torch import Tensor
 
 from nl_lightning.agent import Agent
-from replay.candidates import Protocol, candidates
 from replay.estimate import BlockSums, Estimate, estimates
 from replay.features import Features
-from replay.rejection import kept
+from replay.shown import Setting, Shown
 from replay.stream import Group, Log
 
 _SCORES_AT_ONCE = 2_000_000
@@ -36,51 +35,16 @@ _ARMS_AT_ONCE = 50_000
 """Arms whose features are held at once."""
 
 
-class Batch(NamedTuple):
-    """N events of a log, with the arms that they show."""
-
-    row: Tensor
-    """(N,)"""
-    codes: Tensor
-    """(N, 4), rows of the user table"""
-    position: Tensor
-    item: Tensor
-    """(N, K)"""
-    affinity: Tensor
-    """(N, K)"""
-    logged: Tensor
-    """(N,), -1 where the logged item is not shown"""
-    click: Tensor
-    propensity: Tensor
-    counts: Tensor
-    """(N,), whether the propensity correction keeps the event"""
-
-
-class Setting(NamedTuple):
-    """How events are shown."""
-
-    protocol: Protocol
-    arms: int
-    c: float | None
-    """constant of the propensity correction, None without it"""
-    seed: int
-
-
 def _batch_size(setting: Setting, replicas: int) -> int:
     return max(1, _SCORES_AT_ONCE // (setting.arms * replicas))
 
 
-def batches(log: Log, features: Features, setting: Setting, replicas: int) -> Iterator[Batch]:
+def batches(log: Log, features: Features, setting: Setting, replicas: int) -> Iterator[Shown]:
     """The whole log. The next row group is read while the last one is worked on."""
     size = _batch_size(setting, replicas)
 
-    def read(group: Group) -> Batch:
-        events = log.events(group)
-        arms = candidates(events, setting.protocol, setting.arms, log.n_items, setting.seed)
-        codes, _ = features.encode(events)
-        row = torch.arange(events.rows.start, events.rows.stop)
-        counts = kept(events, setting.c, setting.seed, group)
-        return Batch(row, codes, events.position, *arms, events.click, events.propensity, counts)
+    def read(group: Group) -> Shown:
+        return Shown.of(log, group, features, setting)[0]
 
     with ThreadPoolExecutor(1) as reader:
         coming = reader.submit(read, log.groups[0])
@@ -89,7 +53,7 @@ def batches(log: Log, features: Features, setting: Setting, replicas: int) -> It
             if number + 1 < len(log.groups):
                 coming = reader.submit(read, log.groups[number + 1])
             for start in range(0, len(whole.row), size):
-                yield Batch(*(column[start : start + size] for column in whole))
+                yield whole.slice(start, start + size)
 
 
 class FrozenAgent:
@@ -122,7 +86,7 @@ class FrozenAgent:
         self._part_of_number = self._part_of_number.to(self.agent.device)
         return stride
 
-    def mean_and_bonus(self, batch: Batch) -> Tensor:
+    def mean_and_bonus(self, batch: Shown) -> Tensor:
         """(R, N, K, 2)"""
         if self._place is None:
             everything = torch.ones_like(batch.item, dtype=torch.bool)
@@ -144,7 +108,7 @@ class FrozenAgent:
             found[:, special] = self._compute(batch, *special.nonzero(as_tuple=True))
         return found
 
-    def _learn_arms(self, batch: Batch, key: Tensor, new: Tensor) -> None:
+    def _learn_arms(self, batch: Shown, key: Tensor, new: Tensor) -> None:
         """Compute the new arms of a batch, each once, as far as there is room."""
         assert self._place is not None
         event, slot = new.nonzero(as_tuple=True)
@@ -162,7 +126,7 @@ class FrozenAgent:
         self._place[fresh] = torch.arange(self._count, stop, dtype=torch.int32, device=fresh.device)
         self._count = stop
 
-    def picked(self, values: Tensor, batch: Batch, draw: int = 0) -> Tensor:
+    def picked(self, values: Tensor, batch: Shown, draw: int = 0) -> Tensor:
         """(R, N): the chosen arm, given means and bonuses; ``draw`` numbers repeated draws."""
         agent, arms = self.agent, batch.item.shape[1]
         rows = batch.row.cpu()
@@ -174,7 +138,7 @@ class FrozenAgent:
         normal = torch.stack([n for _, n in numbers if n is not None]).to(values)
         return agent.best(torch.addcmul(mean, bonus, normal), uniform)
 
-    def _compute(self, batch: Batch, event: Tensor, slot: Tensor) -> Tensor:
+    def _compute(self, batch: Shown, event: Tensor, slot: Tensor) -> Tensor:
         """(R, M, 2): mean and bonus of single arms (M,), given by their event and their place in it."""
         parts = []
         for start in range(0, len(event), _ARMS_AT_ONCE):
@@ -211,7 +175,7 @@ class Evaluation(L.LightningModule):
         self.frozen = FrozenAgent(self.agent, self.features)
 
     @torch.inference_mode()
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
+    def test_step(self, batch: Shown, batch_idx: int) -> None:
         values = self.frozen.mean_and_bonus(batch)
         match = self.frozen.picked(values, batch) == batch.logged
         probability = match.double()
@@ -221,11 +185,11 @@ class Evaluation(L.LightningModule):
         weight = probability / batch.propensity
         # Var(pi) of a mean over D draws, estimated by pi (1 - pi) / (D - 1)
         spread = probability * (1 - probability) / max(self.draws - 1, 1) * (batch.click / batch.propensity).square()
-        self.estimates.update(batch.row, batch.click, match, batch.counts, weight, spread)
+        self.estimates.update(batch.row, batch.click, match, batch.kept, weight, spread)
         self.unknown += int((batch.codes == len(self.features.user) - 1).sum())
         shown = batch.logged >= 0
         self.outside += int((~shown).sum())
-        self.corrected += int((shown & ~batch.counts).sum())
+        self.corrected += int((shown & ~batch.kept).sum())
 
     def results(self) -> dict[str, Estimate]:
         # torchmetrics makes a number of a tensor with one entry
@@ -243,7 +207,7 @@ class LogLoader:
         log, _, setting, replicas = self._arguments
         return sum(-(-group.rows // _batch_size(setting, replicas)) for group in log.groups)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Shown]:
         return batches(*self._arguments)
 
 

@@ -1,35 +1,63 @@
-"""The events of a row group that are shown to agents, and where a replica stands among them."""
+"""Events as agents are shown them, and where a replica stands among them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from replay.stream import Log
+from replay.candidates import Protocol, candidates
+from replay.features import Features, Unseen
+from replay.rejection import kept
+from replay.stream import Group, Log
+
+
+class Setting(NamedTuple):
+    """How events are shown."""
+
+    protocol: Protocol
+    arms: int
+    """K"""
+    c: float | None
+    """constant of the propensity correction, None without it"""
+    seed: int
 
 
 class Shown(NamedTuple):
-    """E events of a row group that are shown, with K arms each."""
+    """E events of a log, with K arms each."""
 
     row: Tensor
-    """(E,), on the CPU"""
+    """(E,)"""
     codes: Tensor
-    """(E, 4)"""
+    """(E, 4), rows of the user table"""
     position: Tensor
     item: Tensor
     """(E, K)"""
     affinity: Tensor
     """(E, K)"""
     logged: Tensor
-    """(E,), an arm"""
+    """(E,), the arm that is the logged item, -1 where none is"""
     click: Tensor
+    propensity: Tensor
+    kept: Tensor
+    """(E,), whether the propensity correction keeps the event"""
+
+    @classmethod
+    def of(cls, log: Log, group: Group, features: Features, setting: Setting) -> tuple["Shown", Unseen]:
+        """All events of a row group."""
+        events = log.events(group)
+        arms = candidates(events, setting.protocol, setting.arms, log.n_items, setting.seed)
+        codes, unseen = features.encode(events)
+        row = torch.arange(events.rows.start, events.rows.stop)
+        stays = kept(events, setting.c, setting.seed, group)
+        return cls(row, codes, events.position, *arms, events.click, events.propensity, stays), unseen
 
     def slice(self, start: int, stop: int) -> "Shown":
         return Shown(*(tensor[start:stop] for tensor in self))
 
 
 class ShownGroup(NamedTuple):
-    """A row group."""
+    """The events of a row group that somebody may accept."""
 
     events: Shown
     behind: Tensor

@@ -22,8 +22,9 @@ from replay.candidates import Protocol, candidates
 from replay.convert import convert_log, sample
 from replay.estimate import BLOCKS, IPS, estimates
 from replay.evaluate import evaluate
-from replay.evaluator import Evaluation, FrozenAgent, Setting, batches
+from replay.evaluator import Evaluation, FrozenAgent, batches
 from replay.features import Features
+from replay.shown import Setting
 from replay.stream import Log
 from replay.world import World
 from tests import replay_twin as twin

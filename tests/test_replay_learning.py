@@ -186,7 +186,7 @@ def test_plain_matches_on_a_log_that_is_not_uniform_must_be_asked_for(logs: dict
         ReplayLog(path, rejection="match")
     _, _, biased = learn(make("NeuralLog-UCB-2"), logs["softmax"], rejection="biased-match")
     assert biased.counts()["replicas"][0]["rejected"]["propensity correction"] == 0
-    assert ReplayLog(str(logs["uniform"].path), rejection="match").c is None
+    assert ReplayLog(str(logs["uniform"].path), rejection="match").setting.c is None
     with pytest.raises(InputError, match="rejection must be one of"):
         ReplayLog(path, rejection="nosuch")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="propensity_floor must lie in"):

@@ -15,8 +15,9 @@ from nl_lightning.data import BanditData
 from replay import Online, ReplayLog, rejection, truth
 from replay.candidates import Protocol, candidates
 from replay.estimate import Estimate, estimates
-from replay.evaluator import FrozenAgent, Setting, batches
+from replay.evaluator import FrozenAgent, batches
 from replay.features import Features
+from replay.shown import Setting
 from replay.stream import Log
 from replay.truth import choice_probability, exact_ctr
 from replay.world import World
@@ -62,7 +63,7 @@ def many(given: Simulated, protocol: Protocol, arms: int, c: float | None = None
     columns: list[list[Tensor]] = [[], [], [], []]
     for batch in batches(given.log, given.features, Setting(protocol, arms, c, 0), 1):
         match = frozen.picked(frozen.mean_and_bonus(batch), batch)[0] == batch.logged
-        for column, values in zip(columns, (match, batch.click, batch.propensity, batch.counts), strict=True):
+        for column, values in zip(columns, (match, batch.click, batch.propensity, batch.kept), strict=True):
             column.append(values)
     match, click, propensity, counts = (torch.cat(column).view(LOGS, ROWS) for column in columns)
     weight = match / propensity
