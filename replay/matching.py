@@ -121,13 +121,17 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
     # Buffers by their dictionary: asked for by name, nn.Module looks for them in three places.
     state = cast(dict[str, Tensor], agent._buffers)
     steps: list[tuple[Tensor, ...]] = []
+    # The window, and its views made once: they follow what is copied into it.
+    shown = play.events.new_empty(replicas * window, play.events.shape[1])
+    mean, factors, uniform, normal = play.split(shown)
+    uniform = uniform.view(shape)
     # A replica accepts one event a step at most, so these many steps need no look at how far they are.
     while needed := int(torch.where(start < end, missing, 0).max()):
         for _ in range(needed):
             event = (start.unsqueeze(1) + ahead).view(-1)
-            mean, factors, uniform, normal = play.split(play.events.index_select(0, event))
+            torch.index_select(play.events, 0, event, out=shown)
             score, bonus = play.score, play.bonus = agent.score(mean, factors, normal)
-            picked = play.picked = agent.best(score.view(shape), uniform.view(shape))
+            picked = play.picked = agent.best(score.view(shape), uniform)
             # whoever has all its rounds accepts nothing more, and stays where it is
             active = missing > 0
             match = (picked == play.logged.index_select(0, event).view_as(picked)).logical_and_(active.unsqueeze(1))
@@ -146,7 +150,7 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
             steps.append((accepted, where, arm, row[:, 0], *chosen, state["radius"], state["effective_dimension"]))
 
     accepted, where, arm, *values_of_chosen = (torch.stack(column, dim=1) for column in zip(*steps, strict=True))
-    mean, score, bonus, radius, dimension = values_of_chosen
+    means, score, bonus, radius, dimension = values_of_chosen
     return Played(
         accepted=accepted,
         row=block.row.to(device).flatten()[where],
@@ -154,7 +158,7 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
         x=play.shown[where, arm],
         arm=arm,
         score=score,
-        mean=mean,
+        mean=means,
         bonus=bonus,
         radius=radius,
         effective_dimension=dimension,
