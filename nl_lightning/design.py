@@ -37,11 +37,18 @@ class DiagonalDesign(nn.Module):
         place.copy_(factor).square_()
 
     def norm(self, squares: Factors) -> Tensor:
-        """sqrt(sum_j g_j^2 / D_j), (R, N); the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2."""
+        """sqrt(sum_j g_j^2 / D_j), (R, N); the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2.
+
+        The last two layers meet in the same units, so that their terms are added unit by unit and summed once.
+        """
         *layers, last = self._layers
-        total = (squares[-1] / last).sum(-1)
-        for delta, z, layer in zip(squares[::2], squares[1::2], layers, strict=False):
-            total += torch.bmm(z, layer.reciprocal()).mul_(delta).sum(-1)
+        terms = squares[-1] / last
+        products = [torch.bmm(z, layer.reciprocal()) for z, layer in zip(squares[1::2], layers, strict=False)]
+        if products:
+            terms.addcmul_(products[-1], squares[-3])
+        total = terms.sum(-1)
+        for product, delta in zip(products[:-1], squares[::2], strict=False):
+            total += product.mul_(delta).sum(-1)
         return total.sqrt_()
 
     def add(self, squares: Factors, weight: Tensor) -> None:

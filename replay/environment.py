@@ -196,7 +196,8 @@ class ReplayLog(Environment):
         arms = self.arms * len(missing)
         room = max(1, _BYTES // (32 * sum(agent.observation_columns) * arms))
         gradient = sum(out * fan_in for out, fan_in in agent.network.shapes) if agent.design_kind == "full" else 1
-        window = max(1, min(3 * self.arms + 1, room, _BYTES // (32 * gradient * arms)))
+        # the last event of a window is not searched
+        window = max(2, min(3 * self.arms + 2, room, _BYTES // (32 * gradient * arms)))
         parts = [
             place.events(min(place.expected(rounds, self.arms) + window, room), self._group) if rounds else []
             for place, rounds in zip(self._places, missing, strict=True)

@@ -16,7 +16,8 @@ class Block(NamedTuple):
     """C events of R replicas, evaluated."""
 
     window: int
-    """events that are looked at in a step; so many at the end of a replica's are nothing but padding"""
+    """events that are looked at in a step, the last of them to begin with in the next; so many at the end of a
+    replica's are nothing but padding"""
     length: Tensor
     """(R,), how many of them a replica has"""
     row: Tensor
@@ -123,34 +124,42 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
     steps: list[tuple[Tensor, ...]] = []
     # The window, and its views made once: they follow what is copied into it.
     shown = play.events.new_empty(replicas * window, play.events.shape[1])
+    shown_arms = shown.view(-1, play.columns)
     mean, factors, uniform, normal = play.split(shown)
     uniform = uniform.view(shape)
-    # A replica accepts one event a step at most, so these many steps need no look at how far they are.
-    while needed := int(torch.where(start < end, missing, 0).max()):
+    # The last event of a window counts as found, so that a search that finds nothing ends there.
+    match = torch.ones(replicas, window, dtype=torch.bool, device=device)
+    searched, last = match[:, :-1], window - 1
+    # A replica accepts one event a step at most and passes one at least: these many steps need no look in between.
+    while needed := int(torch.minimum(missing, end - start).max()):
         for _ in range(needed):
             event = (start.unsqueeze(1) + ahead).view(-1)
             torch.index_select(play.events, 0, event, out=shown)
             score, bonus = play.score, play.bonus = agent.score(mean, factors, normal)
             picked = play.picked = agent.best(score.view(shape), uniform)
-            # whoever has all its rounds accepts nothing more, and stays where it is
-            active = missing > 0
-            match = (picked == play.logged.index_select(0, event).view_as(picked)).logical_and_(active.unsqueeze(1))
-            accepted, first = match.max(1)
+            logged = play.logged.index_select(0, event).view_as(picked)
+            torch.eq(picked[:, :-1], logged[:, :-1], out=searched)
+            first = match.max(1).indices
+            # whoever has all its rounds accepts nothing more
+            accepted = (first < last).logical_and_(missing > 0)
 
-            # the event in the block and in the window, the arm there and there
+            # the event in the block and in the window, the arm there
             where, found = start + first, first_shown + first
             arm = picked.view(-1).index_select(0, found)
-            row = play.arms.index_select(0, torch.add(arm, where, alpha=arms))
-            values = torch.add(arm, found, alpha=arms)
+            chosen = torch.add(arm, found, alpha=arms)
+            row = shown_arms.index_select(0, chosen)
             missing = missing.add(accepted, alpha=-1)
             on_round(_LoggedRound(play, accepted, row[:, play.head :].unsqueeze(1), missing, where, found))
-            step = torch.where(accepted, first + 1, window).mul_(active)
-            start = torch.minimum(start + step, end)
-            chosen = (score.view(-1).index_select(0, values), bonus.view(-1).index_select(0, values))
-            steps.append((accepted, where, arm, row[:, 0], *chosen, state["radius"], state["effective_dimension"]))
+            confidence = (state["radius"], state["effective_dimension"])
+            steps.append((accepted, where, arm, row[:, 0], *confidence, chosen, score.view(-1), bonus.view(-1)))
+            start = torch.minimum(where + accepted, end)
 
-    accepted, where, arm, *values_of_chosen = (torch.stack(column, dim=1) for column in zip(*steps, strict=True))
-    means, score, bonus, radius, dimension = values_of_chosen
+    columns = [torch.stack(column) for column in zip(*steps, strict=True)]
+    # of the window's scores those of the chosen arms
+    chosen = columns[6]
+    columns[6:] = [values.gather(1, chosen) for values in columns[7:]]
+    accepted, where, arm, means, radius, dimension, score, bonus = (column.T for column in columns)
+    behind_last = torch.where(accepted, where + 1, begin.unsqueeze(1)).amax(1)
     return Played(
         accepted=accepted,
         row=block.row.to(device).flatten()[where],
@@ -162,7 +171,8 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
         bonus=bonus,
         radius=radius,
         effective_dimension=dimension,
-        passed=start - begin,
+        # who has all its rounds went on looking
+        passed=torch.where(missing > 0, start, behind_last) - begin,
         missing=missing,
     )
 
