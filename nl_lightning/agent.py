@@ -18,10 +18,18 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nl_lightning import training
+from nl_lightning.adaptive import AdaptiveDesign
 from nl_lightning.buffer import ReplayBuffer
 from nl_lightning.callbacks import Confidence
-from nl_lightning.checks import check_arms, check_finite, check_reward, check_training_settings, check_whole
-from nl_lightning.design import DESIGNS, DesignKind
+from nl_lightning.checks import (
+    check_arms,
+    check_finite,
+    check_reward,
+    check_theory,
+    check_training_settings,
+    check_whole,
+)
+from nl_lightning.design import DESIGNS, DesignKind, DiagonalDesign, FullDesign
 from nl_lightning.environments import Deal
 from nl_lightning.errors import InputError, TrainNNDiverged
 from nl_lightning.link import SLOPE_BOUND, mu, slope
@@ -30,6 +38,9 @@ from nl_lightning.radii import Radius
 from nl_lightning.randomness import ActionNoise
 from nl_lightning.rounds import Choice, TrainingBatch, View
 from nl_lightning.settings import SETTINGS, PerReplica, SettingName, per_replica
+from nl_lightning.theory import Constants, Theory, doubled
+
+Mode = Literal["practical", "theory"]
 
 
 class Agent(L.LightningModule, ABC):
@@ -41,21 +52,29 @@ class Agent(L.LightningModule, ABC):
         lam: regularisation parameter, > 0.
         kappa: 1/kappa bounds the slope of mu from below, >= 4.
         S: bound on the norm of the true parameter, > 0.
-        mode: ``practical``, the setting of the paper's experiments.
-        design: ``diagonal`` keeps the diagonal of the design matrix, ``full`` all of it.
+        mode: ``practical``, the setting of the paper's experiments, or ``theory``, its Algorithms 1 and 2 as printed
+            (the four NeuralLog agents): gradients at the initial parameters, a regularisation lam_t and a radius that
+            follow from S, kappa, delta and the constants; nu and lam have no effect there.
+        design: ``diagonal`` keeps the diagonal of the design matrix, ``full`` all of it; left out, ``diagonal``, and in
+            theory mode ``full``, which is all there is.
         replicas: number R of independent replicas, with seeds ``seed``, ``seed + 1``, ...; beside a grid, the number of
             seeds of each of its combinations.
         seed: seed of the first replica, or a list of R seeds.
         grid: lists of values of nu, lam, kappa, S; every combination becomes a replica.
-        delta: confidence level of the theory's radii (no effect in practical mode, where nu absorbs it).
-        C1: constant of the theory's regularisation (no effect in practical mode).
-        C6: constant of the theory's first radius (no effect in practical mode).
-        C7: constant of the theory's second radius (no effect in practical mode).
-        init: ``uniform`` in +-1/sqrt(fan_in), or the paper's ``symmetric`` start (even dim and width).
-        lr: step of gradient descent in TrainNN.
-        steps: number J of gradient steps of one TrainNN.
-        update_every: rounds between two calls of TrainNN.
-        warm_start: whether TrainNN starts from the current parameters or from the initial ones.
+        delta: confidence level of theory mode (no effect in practical mode, where nu absorbs it).
+        C1: constant of lam_t and iota_t in theory mode.
+        C4: constant of the number of gradient steps in theory mode.
+        C5: constant of the gradient step in theory mode.
+        C6: constant of the radius nu1_t of NeuralLog-UCB-1 and -TS-1 in theory mode.
+        C7: constant of the radius nu2_t of NeuralLog-UCB-2 and -TS-2 in theory mode.
+        horizon: number T of rounds, for theory mode's steps; left out, a fit takes data.rounds.
+        init: ``uniform`` in +-1/sqrt(fan_in), or the paper's ``symmetric`` start (even dim and width); left out,
+            ``uniform``, and in theory mode ``symmetric``, which is all there is (on [x, x]/sqrt(2): any dim will do).
+        lr: step of gradient descent in TrainNN; left out, 0.01, and in theory mode that of the paper's Condition.
+        steps: number J of gradient steps of one TrainNN; left out, 100, and in theory mode that of the Condition.
+        update_every: rounds between two calls of TrainNN (1 in the paper's algorithms).
+        warm_start: whether TrainNN starts from the current parameters, or from the initial ones as always in theory
+            mode.
         on_divergence: ``stop`` with an error when TrainNN of a replica diverges, or ``mark`` that replica and go on
             with the others; ``auto`` marks where replicas compare settings and stops where only their seeds differ.
     """
@@ -88,18 +107,21 @@ class Agent(L.LightningModule, ABC):
         lam: PerReplica = 1.0,
         kappa: PerReplica = 10.0,
         S: PerReplica = 1.0,
-        mode: Literal["practical"] = "practical",
-        design: DesignKind = "diagonal",
+        mode: Mode = "practical",
+        design: DesignKind | None = None,
         replicas: int = 1,
         seed: int | list[int] = 0,
         grid: dict[SettingName, list[float]] | None = None,
         delta: float = 0.05,
         C1: float = 1.0,
+        C4: float = 1.0,
+        C5: float = 1.0,
         C6: float = 1.0,
         C7: float = 1.0,
-        init: Init = "uniform",
-        lr: float = 0.01,
-        steps: int = 100,
+        horizon: int | None = None,
+        init: Init | None = None,
+        lr: float | None = None,
+        steps: int | None = None,
         update_every: int = 50,
         warm_start: bool = True,
         on_divergence: Literal["auto", "stop", "mark"] = "auto",
@@ -115,13 +137,18 @@ class Agent(L.LightningModule, ABC):
             lr=lr,
             steps=steps,
             update_every=update_every,
+            horizon=horizon,
+            constants={"C1": C1, "C4": C4, "C5": C5, "C6": C6, "C7": C7},
         )
         values: dict[SettingName, PerReplica] = {"nu": nu, "lam": lam, "kappa": kappa, "S": S}
         self.settings = per_replica(values, replicas, seed, grid)
         self.dim = dim
-        self.design_kind: DesignKind = design
-        self.init: Init = init
+        self.mode: Mode = mode
+        self.design_kind: DesignKind = design or ("full" if mode == "theory" else "diagonal")
+        self.init: Init = init or ("symmetric" if mode == "theory" else "uniform")
         self.lr, self.steps, self.update_every, self.warm_start = lr, steps, update_every, warm_start
+        self.delta, self.constants, self.horizon = delta, Constants(C1, C4, C5, C6, C7), horizon
+        self.theory: Theory | None = None
         self._mark_divergence = self.settings.compared if on_divergence == "auto" else on_divergence == "mark"
         self.automatic_optimization = False
         self.noise = ActionNoise(self.settings.seeds, normal=self.thompson)
@@ -132,27 +159,44 @@ class Agent(L.LightningModule, ABC):
 
     def _build(self, sizes: list[int]) -> None:
         """Make the network with layers of these sizes, and what is kept for each of its parameters."""
+        if self.mode == "theory":
+            check_theory(self, depth=len(sizes) - 1, width=sizes[-2])
+            # x' = [x, x]/sqrt(2)
+            sizes = [2 * sizes[0], *sizes[1:]]
         self.network = MLP(sizes, self.settings.seeds, self.init)
         self.initial_weights = nn.ParameterList(nn.Parameter(w.detach().clone(), False) for w in self.network.weights)
+        factor = self.theory_factor()
+        self.design: DiagonalDesign | FullDesign | AdaptiveDesign
+        self.information: DiagonalDesign | FullDesign | AdaptiveDesign
+        if self.mode == "theory" and factor is not None:
+            self.theory = Theory(
+                self.network, self.S, self.kappa, factor, self.variance_weighted, self.delta, self.constants
+            )
+            self.design, self.information = self.theory.designs()
+            self.gradient_shapes, information_weight = self.theory.shapes, self.theory.information_weight()
+        else:
+            make_design = DESIGNS[self.design_kind]
+            ridge = self.lam if self.variance_weighted else self.kappa * self.lam
+            self.design = make_design(self.network.shapes, ridge)
+            self.information = make_design(self.network.shapes, torch.ones_like(self.lam))
+            self.gradient_shapes, information_weight = self.network.shapes, self.information_weight()
         # the columns of an observation: its weight, then the factors
-        self.observation_columns = [
-            1,
-            *(size for shape in self.network.shapes[:-1] for size in shape),
-            self.network.shapes[-1][1],
-        ]
-        make_design = DESIGNS[self.design_kind]
-        self.design = make_design(self.network.shapes, self.lam if self.variance_weighted else self.kappa * self.lam)
-        self.information = make_design(self.network.shapes, torch.ones_like(self.lam))
-        self.register_buffer("_information_weight", self.information_weight().view(-1, 1, 1), persistent=False)
+        *hidden, last = self.gradient_shapes
+        self.observation_columns = [1, *(size for shape in hidden for size in shape), last[1]]
+        self.register_buffer("_information_weight", information_weight.view(-1, 1, 1), persistent=False)
         # Plain references: to ask nn.Module for a submodule takes as long as a small operation on tensors.
         self._designs = (self.design, self.information)
         self.buffer = ReplayBuffer(self.replicas, self.dim)
         self._derive()
         nothing = torch.zeros_like(self.lam)
         self.register_buffer("effective_dimension", nothing)
-        self.register_buffer("radius", self._radius_terms.at(nothing))
-        if not torch.stack([*self._radius_terms[:2]]).isfinite().all():
+        self.register_buffer("radius", self._radius(nothing))
+        if not self._radius(nothing + 1).isfinite().all():
             raise InputError("The radius overflows with these values of nu, lam, kappa and S; take less extreme ones.")
+
+    def _radius(self, dimension: Tensor) -> Tensor:
+        """(R,), the radius at an effective dimension (R,)"""
+        return self._radius_terms.at(dimension) if self.theory is None else self.theory.radius(dimension)
 
     def _derive(self) -> None:
         """What follows from the settings and the precision."""
@@ -169,6 +213,10 @@ class Agent(L.LightningModule, ABC):
         """(R,): w in the effective dimension logdet(w sum g g^T + I): R, but for NCBF-UCB"""
         return torch.full_like(self.lam, SLOPE_BOUND)
 
+    def theory_factor(self) -> Tensor | None:
+        """(R,): what nu_t is multiplied by to the radius in theory mode; None of an algorithm that has no such mode"""
+        return None
+
     # ---- a round ------------------------------------------------------------------------------------------------
 
     @property
@@ -183,7 +231,7 @@ class Agent(L.LightningModule, ABC):
 
     def act(self, arms: Tensor) -> Choice:
         """Choose an arm for every replica from (R, K, d), or from (K, d) shown to all. Only random draws change."""
-        arms = check_arms(arms, self.replicas, self.network.weights[0])
+        arms = check_arms(arms, self.replicas, self.dim, self.network.weights[0])
         if arms.dim() == 2:
             arms = arms.expand(self.replicas, -1, -1)
         choice = self.choose(self.look(arms))
@@ -225,8 +273,13 @@ class Agent(L.LightningModule, ABC):
         The factors are views of the observations, so that those of an arm lie side by side. Observations have
         ``spare`` columns in front that the caller may fill.
         """
-        f, factors = self.network.factors(arms)
-        mean = mu(f) if self.mean_is_probability else f
+        if self.theory is None:
+            f, factors = self.network.factors(arms)
+            mean = f
+        else:
+            f, mean, factors = self.theory.look(self.network, tuple(self.initial_weights), arms)
+        if self.mean_is_probability:
+            mean = mu(mean)
         weight = slope(f) if self.variance_weighted else torch.ones_like(f)
         observation = self.lam.new_empty(*f.shape, spare + sum(self.observation_columns))
         first, *prepared = torch.split_with_sizes(observation[..., spare:], self.observation_columns, dim=-1)
@@ -264,17 +317,24 @@ class Agent(L.LightningModule, ABC):
 
     def update_confidence(self, observed: Tensor, accepted: Tensor | None = None) -> None:
         """Design matrix, effective dimension and radius after an observation (R, 1, ...)."""
-        if accepted is not None:
+        design, information = self._designs
+        if accepted is not None and self.theory is None:
             # A gradient of zeros adds nothing.
             observed = observed * accepted.view(-1, 1, 1)
         weight, *picked = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
-        factors = tuple(picked)
-        design, information = self._designs
-        design.add(factors, weight)
-        information.add(factors, cast(Tensor, self._buffers["_information_weight"]))
+        factors, information_weight = tuple(picked), cast(Tensor, self._buffers["_information_weight"])
+        if isinstance(design, AdaptiveDesign) and isinstance(information, AdaptiveDesign):
+            design.add(factors, weight, accepted)
+            information.add(factors, information_weight, accepted)
+        else:
+            design.add(factors, weight)
+            information.add(factors, information_weight)
         # nn.Module's own assignment would cost more than the formulas. New tensors: who kept the old ones keeps them.
         dimension = self._buffers["effective_dimension"] = information.logdet()
-        self._buffers["radius"] = self._radius_terms.at(dimension)
+        if self.theory is not None and isinstance(design, AdaptiveDesign):
+            self.theory.count(dimension, accepted)
+            design.set_ridge(self.theory.ridge())
+        self._buffers["radius"] = self._radius(dimension)
 
     def weights(self, replica: int = 0) -> list[Tensor]:
         """[W_1, ..., W_L] of one replica, each (out, in)"""
@@ -293,21 +353,32 @@ class Agent(L.LightningModule, ABC):
         still = self.diverged_at > 0
         if resting is not None:
             still = still | resting
-        if not self.warm_start:
+        descent = self._descent()
+        if self.theory is not None:
+            x = doubled(x)
+        if descent.anchor is not None or not self.warm_start:
             for weight, initial in zip(weights, self.initial_weights, strict=True):
                 weight.copy_(torch.where(still[:, None, None], weight, initial))
-        # theta <- (1 - 2 lr lam) theta - ... does not contract from lr lam = 1 on
-        hopeless = self.lr * self.lam >= 1
-        lr = torch.full_like(self.lam, self.lr).masked_fill_(hopeless | still, 0)
-        training.train_nn(weights, x, reward, self.lam.to(x.dtype), lr.to(x.dtype), self.steps)
-        loss = training.loss(self.network(x), reward, weights, self.lam.to(x.dtype))
+        hopeless = descent.hopeless()
+        loss = training.descend(weights, x, reward, descent, hopeless | still)
         failed = (hopeless | training.has_diverged(loss, observations=x.shape[1])) & ~still
         if failed.any():
             for weight, old in zip(weights, before, strict=True):
                 weight.copy_(torch.where(failed[:, None, None], old, weight))
-            self._mark_diverged(failed)
+            self._mark_diverged(failed, descent)
+        if self.theory is not None and self.variance_weighted and isinstance(self.design, AdaptiveDesign):
+            # W_t weighs round t by mu'(f(x_t; theta_t)): by the parameters in force at the next decision
+            f = self.theory.f(self.network, self.buffer.newest())
+            self.design.reweigh(slope(f).squeeze(1), ~still & (self.rounds > 0))
 
-    def _mark_diverged(self, failed: Tensor) -> None:
+    def _descent(self) -> training.Descent:
+        """Step, number of steps and penalty of TrainNN."""
+        if self.theory is not None:
+            return self.theory.descent(self.lr, self.steps, self.horizon, tuple(self.initial_weights))
+        lr = torch.full_like(self.lam, training.LR if self.lr is None else self.lr)
+        return training.Descent(lr, training.STEPS if self.steps is None else self.steps, self.lam)
+
+    def _mark_diverged(self, failed: Tensor, descent: training.Descent) -> None:
         """Stop, or mark the replicas that failed and let the others go on."""
         replicas = failed.nonzero().flatten().tolist()
         if self._mark_divergence:
@@ -321,7 +392,7 @@ class Agent(L.LightningModule, ABC):
         others = f" (so did {len(replicas) - 1} other replicas)" if len(replicas) > 1 else ""
         raise TrainNNDiverged(
             f"TrainNN diverged in replica {first} ({listed}) at round {int(self.rounds[first])}{others}: "
-            f"{training.why_diverged(self.lr, settings['lam'])}. Its parameters are those from before this call."
+            f"{descent.why_diverged(first)}. Its parameters are those from before this call."
         )
 
     @property
@@ -347,6 +418,11 @@ class Agent(L.LightningModule, ABC):
     def configure_optimizers(self) -> Optimizer:
         return training.GradientDescent(self.network.parameters(), {"lr": self.lr})
 
+    def setup(self, stage: str) -> None:
+        """The horizon of a fit is its number of rounds."""
+        if self.horizon is None:
+            self.horizon = getattr(getattr(self.trainer, "datamodule", None), "rounds", None)
+
     def configure_callbacks(self) -> list[L.Callback]:
         return [Confidence()]
 
@@ -366,6 +442,8 @@ class Agent(L.LightningModule, ABC):
             "layers": [list(shape) for shape in self.network.shapes],
             "design": self.design_kind,
             **{name: getattr(self.settings, name) for name in (*SETTINGS, "seeds")},
+            "mode": self.mode,
+            **({} if self.theory is None else {"delta": self.delta, **self.constants._asdict()}),
         }
 
     def get_extra_state(self) -> dict[str, Any]:

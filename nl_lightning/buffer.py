@@ -50,6 +50,11 @@ class ReplayBuffer(nn.Module):
         self._bound = int(self.length.max())
         return self.x[:, : self._bound], self.reward[:, : self._bound]
 
+    def newest(self) -> Tensor:
+        """(R, 1, d), the row that each replica appended last; anything where it has none."""
+        place = (self.length - 1).clamp_min(0).view(-1, 1, 1)
+        return self.x.gather(1, place.expand(-1, 1, self.x.shape[2]))
+
     def _reserve(self, rows: int) -> None:
         capacity = self.capacity
         while capacity < rows:

@@ -1,13 +1,17 @@
 """What comes in is checked here: what was expected, what came, what to do."""
 
 import math
+from collections.abc import Mapping
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from nl_lightning.errors import InputError
+
+if TYPE_CHECKING:
+    from nl_lightning.agent import Agent
 
 
 def is_whole(value: object, least: int) -> bool:
@@ -26,36 +30,63 @@ def check_training_settings(
     *,
     dim: int,
     mode: str,
-    design: str,
-    init: str,
+    design: str | None,
+    init: str | None,
     on_divergence: str,
     delta: float,
-    lr: float,
-    steps: int,
+    lr: float | None,
+    steps: int | None,
     update_every: int,
+    horizon: int | None,
+    constants: Mapping[str, float],
 ) -> None:
-    """Refuse settings of an agent that no run could use."""
-    check_whole(1, dim=dim, steps=steps, update_every=update_every)
+    """Refuse settings of an agent that no run could use; None is what was left out."""
+    check_whole(1, dim=dim, update_every=update_every)
+    for name, whole in (("steps", steps), ("horizon", horizon)):
+        if whole is not None:
+            check_whole(1, **{name: whole})
     for name, text, known in (
-        ("mode", mode, ["practical"]),
-        ("design", design, ["diagonal", "full"]),
-        ("init", init, ["uniform", "symmetric"]),
+        ("mode", mode, ["practical", "theory"]),
+        ("design", design, ["diagonal", "full", None]),
+        ("init", init, ["uniform", "symmetric", None]),
         ("on_divergence", on_divergence, ["auto", "stop", "mark"]),
     ):
         if text not in known:
-            raise InputError(f"{name} must be one of {', '.join(known)}; got {text!r}.")
+            raise InputError(f"{name} must be one of {', '.join(filter(None, known))}; got {text!r}.")
     if not 0 < delta < 1:
         raise InputError(f"delta must lie between 0 and 1, got {delta!r}.")
-    if not (lr > 0 and math.isfinite(lr)):
-        raise InputError(f"lr must be a finite number greater than 0, got {lr!r}.")
+    for name, number in {"lr": lr, **constants}.items():
+        if number is not None and not (number > 0 and math.isfinite(number)):
+            raise InputError(f"{name} must be a finite number greater than 0, got {number!r}.")
 
 
-def check_arms(arms: Any, replicas: int, like: Tensor) -> Tensor:
-    """Arms are (R, K, d), or (K, d) for all replicas, with K >= 1 and finite features; ``like`` is (R, out, d).
+def check_theory(agent: "Agent", depth: int, width: int) -> None:
+    """Refuse what theory mode has not."""
+    if agent.theory_factor() is None:
+        raise InputError(
+            f"{agent.name} has no mode 'theory': it is that of NeuralLog-UCB-1, NeuralLog-UCB-2, NeuralLog-TS-1 and "
+            "NeuralLog-TS-2. Take mode 'practical'."
+        )
+    if depth < 2:
+        raise InputError(f"Theory mode needs a hidden layer: depth must be at least 2, got {depth}.")
+    if width % 2:
+        raise InputError(f"Theory mode pairs the units of a layer (the symmetric start): width must be even, got {width}.")
+    for name, given, only in (("design", agent.design_kind, "full"), ("init", agent.init, "symmetric")):
+        if given != only:
+            raise InputError(f"Theory mode has {name} {only!r} only, got {given!r}; leave it out.")
+    for name in ("nu", "lam"):
+        if len(set(getattr(agent.settings, name))) > 1:
+            raise InputError(
+                f"{name} differs between replicas, but has no effect in theory mode: there it follows from S, kappa, "
+                "delta and the constants C1, C6, C7."
+            )
+
+
+def check_arms(arms: Any, replicas: int, dim: int, like: Tensor) -> Tensor:
+    """Arms are (R, K, d), or (K, d) for all replicas, with K >= 1 and finite features; they become ``like`` another.
 
     What comes back is a copy: a reward may come when the caller has long put other numbers into its tensor.
     """
-    dim = like.shape[-1]
     arms = torch.as_tensor(arms)
     if arms.dim() not in (2, 3) or arms.shape[-1] != dim or (arms.dim() == 3 and arms.shape[0] != replicas):
         expected = f"({replicas}, K, {dim}) or (K, {dim})"

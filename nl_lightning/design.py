@@ -111,14 +111,14 @@ class FullDesign(nn.Module):
 
     def norm(self, factors: Factors) -> Tensor:
         """sqrt(g^T M^{-1} g), (R, N)"""
-        gradient = _gradient(factors)
-        return (torch.bmm(gradient, self.inverse) * gradient).sum(-1).sqrt()
+        g = gradient(factors)
+        return (torch.bmm(g, self.inverse) * g).sum(-1).sqrt()
 
     def add(self, factors: Factors, weight: Tensor) -> None:
         """M += w g g^T for one sample a replica (N = 1) with weights (R, 1, 1)."""
-        gradient = _gradient(factors) * weight.sqrt()
-        solved = torch.bmm(gradient, self.inverse)
-        growth = 1 + torch.bmm(gradient, solved.mT)
+        g = gradient(factors) * weight.sqrt()
+        solved = torch.bmm(g, self.inverse)
+        growth = 1 + torch.bmm(g, solved.mT)
         self.inverse.baddbmm_(solved.mT / growth, solved, alpha=-1)
         self.log_determinant.add_(growth.log().flatten())
 
@@ -127,7 +127,7 @@ class FullDesign(nn.Module):
         return self.log_determinant.clone()
 
 
-def _gradient(factors: Factors) -> Tensor:
+def gradient(factors: Factors) -> Tensor:
     """g (R, N, p), the layers one after the other."""
     layers = zip(factors[::2], factors[1::2], strict=False)
     hidden = [(delta.unsqueeze(-1) * z.unsqueeze(-2)).flatten(2) for delta, z in layers]

@@ -45,31 +45,37 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """f(x): (R, N, d) -> (R, N)"""
-        return self._activations(x)[-1].squeeze(-1)
+        return activations(self.weights, x)[-1].squeeze(-1)
 
     def factors(self, x: Tensor) -> tuple[Tensor, Factors]:
         """f (R, N) and the factors of its gradient at x (R, N, d)."""
-        *z, f = self._activations(x)
-        factors = [z[-1]]
-        # delta_L = 1, so W_L^T delta_L = W_L
-        back: Tensor = self.weights[-1]
-        for layer in reversed(range(1, len(z))):
-            delta = back * (z[layer] > 0)
-            factors = [delta, z[layer - 1], *factors]
-            back = torch.bmm(delta, self.weights[layer - 1])
-        return f.squeeze(-1), tuple(factors)
+        return factors(self.weights, x)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self.weights = tuple(weight for weight in self.parameters(recurse=False))
 
-    def _activations(self, x: Tensor) -> list[Tensor]:
-        """[z_0, ..., z_{L-1}, f], each (R, N, features)."""
-        z = [x]
-        *hidden, last = self.weights
-        for weight in hidden:
-            z.append(torch.bmm(z[-1], weight.mT).relu_())
-        return [*z, torch.bmm(z[-1], last.mT)]
+
+def factors(weights: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Factors]:
+    """f (R, N) of the network with weights (R, out, in), and the factors of its gradient, at x (R, N, d)."""
+    *z, f = activations(weights, x)
+    found = [z[-1]]
+    # delta_L = 1, so W_L^T delta_L = W_L
+    back = weights[-1]
+    for layer in reversed(range(1, len(z))):
+        delta = back * (z[layer] > 0)
+        found = [delta, z[layer - 1], *found]
+        back = torch.bmm(delta, weights[layer - 1])
+    return f.squeeze(-1), tuple(found)
+
+
+def activations(weights: Sequence[Tensor], x: Tensor) -> list[Tensor]:
+    """[z_0, ..., z_{L-1}, f], each (R, N, features)."""
+    z = [x]
+    *hidden, last = weights
+    for weight in hidden:
+        z.append(torch.bmm(z[-1], weight.mT).relu_())
+    return [*z, torch.bmm(z[-1], last.mT)]
 
 
 def _uniform(shapes: Sequence[tuple[int, int]], g: torch.Generator) -> list[Tensor]:

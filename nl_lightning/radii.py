@@ -1,13 +1,18 @@
 """The radius that scales an arm's norm to its exploration bonus, one pure function an algorithm.
 
-Absolute constants and logarithms of t are absorbed by ``nu`` (the paper, appendix A). Every radius is affine in the
-root of the effective dimension d, or in d itself; the two coefficients never change, so a round computes only this:
+Practical mode: absolute constants and logarithms of t are absorbed by ``nu`` (the paper, appendix A). Every radius is
+affine in the root of the effective dimension d, or in d itself; the two coefficients never change, so a round computes
+only this:
 
     radius = offset + growth * sqrt(d)    or    radius = offset + growth * d
+
+Theory mode, the paper's Algorithms 1 and 2: ``TheoryRadius`` has lam_t, iota_t and nu_t as functions of t and
+D_t = logdet(sum_{i<=t} phi phi^T / (4 lam_0) + I).
 
 Every argument and result is a tensor of shape (R,), one number a replica.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -54,3 +59,60 @@ def neurallog_2(nu: Tensor, lam: Tensor, S: Tensor) -> Radius:
     """nu rho, rho = (1 + S + S^2) (sqrt(d2) + 1 / sqrt(lam)), of NeuralLog-UCB-2 and NeuralLog-TS-2"""
     factor = nu * (1 + S + S * S)
     return Radius(offset=factor / lam.sqrt(), growth=factor)
+
+
+class TheoryRadius(NamedTuple):
+    """lam_t, iota_t, nu_t of L layers at confidence level delta; in each, t = 0 counts as t = 1."""
+
+    S: Tensor
+    depth: int
+    """L"""
+    delta: float
+    C1: float
+    C: float
+    """C6 of NeuralLog-UCB-1 and -TS-1, C7 of NeuralLog-UCB-2 and -TS-2"""
+
+    @property
+    def lam_0(self) -> Tensor:
+        """8 sqrt(2) C1 sqrt(L) log(4/delta) / S"""
+        return 8 * math.sqrt(2) * self.C1 * math.sqrt(self.depth) * math.log(4 / self.delta) / self.S
+
+    def lam(self, D: Tensor, t: Tensor) -> Tensor:
+        """64/S^2 D_t log(4t^2/delta) + 16 C1^2 L/(S^2 lam_0) log^2(4t^2/delta), as printed.
+
+        The paper says lam_0 <= lam_1. As printed it is not: at t = 1 the second term is lam_0/8 and the first one is
+        small. The proofs need lam_0 <= lam_t and that lam_t does not fall; see to both with max(lam_t, lam_{t-1}).
+        """
+        log, S2 = self._log(t), self.S.square()
+        return 64 / S2 * D * log + 16 * self.C1**2 * self.depth / (S2 * self.lam_0) * log.square()
+
+    def iota(self, D: Tensor, t: Tensor) -> Tensor:
+        """16 sqrt(D_t log(4t^2/delta)) + 8 C1 sqrt(L/lam_0) log(4t^2/delta)"""
+        log = self._log(t)
+        return 16 * (D * log).sqrt() + 8 * self.C1 * (self.depth / self.lam_0).sqrt() * log
+
+    def nu(self, D: Tensor, t: Tensor) -> Tensor:
+        """C (1 + sqrt(L) S + L S^2) iota_t + 1
+
+        (Lemma 4.1 prints nu2_t as a set, with the confidence set's own condition inside: a misprint.)
+        """
+        growth = 1 + math.sqrt(self.depth) * self.S + self.depth * self.S.square()
+        return self.C * growth * self.iota(D, t) + 1
+
+    def _log(self, t: Tensor) -> Tensor:
+        """log(4t^2/delta)"""
+        return math.log(4 / self.delta) + 2 * t.clamp_min(1).to(self.S.dtype).log()
+
+
+def condition(
+    lam: Tensor, S: Tensor, width: int, depth: int, horizon: int, C4: float, C5: float
+) -> tuple[Tensor, Tensor]:
+    """Step and number of steps of TrainNN in the paper's Condition, for a horizon of T rounds.
+
+    eta = C5 / (m T L + m lam_t),    J = 2 log((sqrt(T) lam_t + C4 T^1.5 L) / (lam_t S)) T L / lam_t, rounded up
+
+    The paper prints the fraction in J upside down, which makes J negative. A large S does so as well: J is at least 1.
+    """
+    step = C5 / (width * (horizon * depth + lam))
+    shrink = (math.sqrt(horizon) * lam + C4 * horizon**1.5 * depth) / (lam * S)
+    return step, (2 * shrink.log() * horizon * depth / lam).ceil().clamp_min(1).long()

@@ -3,6 +3,8 @@
     L(theta) = sum_i BCE(f(x_i; theta), r_i) + lam |theta|^2          (a sum, not a mean)
     theta <- theta - lr grad L(theta),    J times
 
+In theory mode f has a factor sqrt(m) (``scale``), and the penalty is lam |theta - theta_0|^2 (``anchor``).
+
 Activations are (R, features, n): the residual (R, 1, n) then lies along the fast axis of every elementwise pass.
 
 Two facts save work. Without biases, a row of zeros has no gradient, so padding needs no mask. And relu is homogeneous,
@@ -13,18 +15,75 @@ products W X^T and Z X, a relu, a mask and a product with one row.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from nl_lightning.networks import activations
+
+LR, STEPS = 0.01, 100
+"""Step and number of steps of practical mode, where none are given."""
+
 DIVERGED_LOSS = 1000.0
 """TrainNN has diverged when its loss is this many times that of f = 0."""
 
 
+class Descent(NamedTuple):
+    """How R replicas go down, and on which loss."""
+
+    lr: Tensor
+    """(R,)"""
+    steps: int | Tensor
+    """J, or (R,)"""
+    lam: Tensor
+    """(R,), the factor of the penalty"""
+    scale: float = 1.0
+    """the factor of f"""
+    anchor: Sequence[Tensor] | None = None
+    """theta_0, where the penalty is on the distance from it"""
+
+    def hopeless(self) -> Tensor:
+        """(R,): theta <- (1 - 2 lr lam) theta - ... does not contract from lr lam = 1 on"""
+        return self.lr * self.lam >= 1
+
+    def why_diverged(self, replica: int) -> str:
+        """What happened, and what to change."""
+        lr, lam = float(self.lr[replica]), float(self.lam[replica])
+        if lr * lam < 1:
+            return f"the loss grew beyond all bounds; take a smaller lr (it is {lr:g}) or a larger lam"
+        what = f"lr * lam = {lr * lam:g}, and descent on lam |theta|^2 does not contract from 1 on; "
+        if self.anchor is not None:
+            return what + f"here lam is m lam_t / 2 = {lam:g}: take lr < {1 / lam:g}, or leave it out"
+        return what + f"take lam < {1 / lr:g} or lr < {1 / lam:g}"
+
+
+def descend(weights: Sequence[Tensor], x: Tensor, reward: Tensor, descent: Descent, still: Tensor) -> Tensor:
+    """TrainNN of all replicas but those that stand ``still`` (R,); what comes back is their loss, (R,)."""
+    lr, lam = descent.lr.masked_fill(still, 0).to(x.dtype), descent.lam.to(x.dtype)
+    steps = descent.steps
+    taken = 0
+    for stop in [steps] if isinstance(steps, int) else sorted(set(steps.tolist())):
+        going = lr if isinstance(steps, int) else lr.masked_fill(steps <= taken, 0)
+        train_nn(weights, x, reward, lam, going, stop - taken, descent.scale, descent.anchor)
+        taken = stop
+    f = activations(weights, x)[-1].squeeze(-1) * descent.scale
+    penalised = weights if descent.anchor is None else [w - a for w, a in zip(weights, descent.anchor, strict=True)]
+    return loss(f, reward, penalised, lam)
+
+
 @torch.inference_mode()
-def train_nn(weights: Sequence[Tensor], x: Tensor, reward: Tensor, lam: Tensor, lr: Tensor, steps: int) -> None:
+def train_nn(
+    weights: Sequence[Tensor],
+    x: Tensor,
+    reward: Tensor,
+    lam: Tensor,
+    lr: Tensor,
+    steps: int,
+    scale: float = 1.0,
+    anchor: Sequence[Tensor] | None = None,
+) -> None:
     """Take J = ``steps`` gradient steps, changing ``weights`` in place.
 
     weights: L tensors (R, out, in); x: (R, n, d); reward: (R, n); lam, lr: (R,). A replica with lr = 0 stays as it is.
@@ -32,16 +91,24 @@ def train_nn(weights: Sequence[Tensor], x: Tensor, reward: Tensor, lam: Tensor, 
     *hidden, last = weights
     replicas, n, _ = x.shape
     descent = -lr[:, None, None]
-    # d/dtheta lam |theta|^2 = 2 lam theta
+    # d/dtheta lam |theta - theta_0|^2 = 2 lam (theta - theta_0)
     decay = 1 + 2 * descent * lam[:, None, None]
+    pulls = {} if anchor is None else {id(w): (1 - decay) * w_0 for w, w_0 in zip(weights, anchor, strict=True)}
+    # d f / d theta has the factor of f
+    descent = descent * scale
+
+    def regularised(weight: Tensor) -> Tensor:
+        weight.mul_(decay)
+        return weight.add_(pulls[id(weight)]) if pulls else weight
+
     target = reward[:, None, :]
     f = x.new_empty(replicas, 1, n)
     if not hidden:
         x_columns = x.mT.contiguous()
         for _ in range(steps):
             # d BCE / d f = mu(f) - r
-            residual = torch.bmm(last, x_columns, out=f).sigmoid_().sub_(target)
-            last.mul_(decay).addcmul_(descent, torch.bmm(residual, x))
+            residual = _scaled(torch.bmm(last, x_columns, out=f), scale).sigmoid_().sub_(target)
+            regularised(last).addcmul_(descent, torch.bmm(residual, x))
         return
 
     z = [x.mT.contiguous(), *(x.new_empty(replicas, weight.shape[1], n) for weight in hidden)]
@@ -57,7 +124,7 @@ def train_nn(weights: Sequence[Tensor], x: Tensor, reward: Tensor, lam: Tensor, 
     for _ in range(steps):
         for weight, z_below, z_l in layers:
             torch.bmm(weight, z_below, out=z_l).clamp_min_(0)
-        torch.bmm(last, z_top, out=f).sigmoid_().sub_(target)
+        _scaled(torch.bmm(last, z_top, out=f), scale).sigmoid_().sub_(target)
         # Z = residual * [z > 0]; delta_{L-1} = diag(W_L) Z, whose factor W_L is multiplied to the small matrices
         delta = _masked(residual_rows, z_top, 0, grad_input=deltas[-1])
         torch.bmm(delta, z_top_rows, out=product)
@@ -70,31 +137,29 @@ def train_nn(weights: Sequence[Tensor], x: Tensor, reward: Tensor, lam: Tensor, 
                 delta = _masked(deltas[layer], z[layer + 1], 0, grad_input=deltas[layer])
                 above = hidden[layer]
                 changes.append((above, torch.bmm(delta, z_rows[layer])))
-        top.mul_(decay).addcmul_(last_column * descent, product)
-        last_column.mul_(decay).addcmul_(descent, last_gradient)
+        regularised(top).addcmul_(last_column * descent, product)
+        regularised(last)
+        last_column.addcmul_(descent, last_gradient)
         for weight, gradient in changes:
-            weight.mul_(decay).addcmul_(descent, gradient)
+            regularised(weight).addcmul_(descent, gradient)
 
 
-def loss(f: Tensor, reward: Tensor, weights: Sequence[Tensor], lam: Tensor) -> Tensor:
-    """L(theta) of each replica, (R,), with BCE(f, r) = softplus(f) - r f; f, reward: (R, n)."""
+def _scaled(f: Tensor, scale: float) -> Tensor:
+    return f if scale == 1 else f.mul_(scale)
+
+
+def loss(f: Tensor, reward: Tensor, parameters: Sequence[Tensor], lam: Tensor) -> Tensor:
+    """L(theta) of each replica, (R,), with BCE(f, r) = softplus(f) - r f; f, reward: (R, n).
+
+    ``parameters`` are what the penalty is on: theta, or theta - theta_0.
+    """
     bce = (torch.nn.functional.softplus(f) - reward * f).sum(1)
-    return bce + lam * torch.stack([weight.square().flatten(1).sum(1) for weight in weights]).sum(0)
+    return bce + lam * torch.stack([part.square().flatten(1).sum(1) for part in parameters]).sum(0)
 
 
 def has_diverged(loss: Tensor, observations: int) -> Tensor:
     """Whether a loss, (R,), is not finite or far above n log 2, that of no network at all (f = 0)."""
     return ~(loss <= DIVERGED_LOSS * math.log(2) * (1 + observations))
-
-
-def why_diverged(lr: float, lam: float) -> str:
-    """What happened, and what to change."""
-    if lr * lam >= 1:
-        return (
-            f"lr * lam = {lr * lam:g}, and descent on lam |theta|^2 does not contract from 1 on; "
-            f"take lam < {1 / lr:g} or lr < {1 / lam:g}"
-        )
-    return f"the loss grew beyond all bounds; take a smaller lr (it is {lr:g}) or a larger lam"
 
 
 class GradientDescent(Optimizer):

@@ -195,7 +195,7 @@ class ReplayLog(Environment):
         # design matrix, of the events of a window only, needs whole gradients.
         arms = self.arms * len(missing)
         room = max(1, _BYTES // (32 * sum(agent.observation_columns) * arms))
-        gradient = sum(out * fan_in for out, fan_in in agent.network.shapes) if agent.design_kind == "full" else 1
+        gradient = sum(out * fan_in for out, fan_in in agent.gradient_shapes) if agent.design_kind == "full" else 1
         # the last event of a window is not searched
         window = max(2, min(3 * self.arms + 2, room, _BYTES // (32 * gradient * arms)))
         parts = [

@@ -8,11 +8,10 @@ import torch
 
 from nl_lightning import AGENTS
 from nl_lightning.errors import InputError, TrainNNDiverged
-from tests.test_agents import DIM, SETTINGS, deal, make
+from tests.test_agents import DIM, SETTINGS, VARIANTS, deal, make
 
 
-@pytest.mark.parametrize("name", AGENTS)
-@pytest.mark.parametrize("design", ["diagonal", "full"])
+@pytest.mark.parametrize(("name", "design"), VARIANTS)
 def test_state_dict_holds_everything(name: str, design: str) -> None:
     """A service that stops and starts again goes on as if it had not."""
     arms, rewards = deal(10, replicas=2, rounds=150, dtype=torch.float32)
@@ -35,7 +34,7 @@ def test_state_dict_holds_everything(name: str, design: str) -> None:
         assert torch.equal(value, other) if isinstance(value, torch.Tensor) else value == other
 
 
-@pytest.mark.parametrize("design", ["diagonal", "full"])
+@pytest.mark.parametrize("design", ["diagonal", "full", "theory"])
 @pytest.mark.parametrize("way", ["deepcopy", "pickle", "assign", "double and back"])
 def test_a_copy_goes_on_like_the_original(way: str, design: str) -> None:
     arms, rewards = deal(16, replicas=2, rounds=40, dtype=torch.float32)
@@ -55,6 +54,7 @@ def test_a_copy_goes_on_like_the_original(way: str, design: str) -> None:
     else:
         again = copy.deepcopy(agent).double()
         again.network.float()
+        again.initial_weights.float()
         again.buffer.float()
     for t in range(20, 40):
         one, other = agent.act(arms[t]), again.act(arms[t])
@@ -157,7 +157,7 @@ def test_a_grid_marks_what_diverges_and_the_others_go_on() -> None:
 def test_on_divergence_decides_who_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replica 1 explodes, to numbers that are still finite."""
 
-    def explode(weights: list[torch.Tensor], x: object, reward: object, lam: object, lr: torch.Tensor, _: int) -> None:
+    def explode(weights: list[torch.Tensor], x: object, r: object, lam: object, lr: torch.Tensor, *_: object) -> None:
         for weight in weights:
             weight[1] += 1e10 * lr[1]
 

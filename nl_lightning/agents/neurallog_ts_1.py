@@ -1,5 +1,7 @@
 from typing import final
 
+from torch import Tensor
+
 from nl_lightning import radii
 from nl_lightning.agent import NeuralAgent
 
@@ -10,6 +12,10 @@ class NeuralLogTS1(NeuralAgent):
 
     V = sum g g^T + kappa lam I,    d2 = logdet(R sum g g^T + I)
     score ~ N(f, (nu sqrt(kappa) rho |g|_{V^-1})^2),    rho = (1 + S + S^2) (sqrt(d2) + 1 / sqrt(lam))
+
+    Theory mode (phi = g(x; theta_0)/sqrt(m), V_t of NeuralLog-UCB-1):
+    score ~ N(f, (sqrt(kappa) nu1_t |phi|_{V_t^-1})^2)
+    (The paper's appendix has nu1_T, of the last round, for nu1_t: one cannot know it before.)
     """
 
     name = "NeuralLog-TS-1"
@@ -18,3 +24,6 @@ class NeuralLogTS1(NeuralAgent):
 
     def radius_terms(self) -> radii.Radius:
         return radii.neurallog_1(self.nu, self.lam, self.kappa, self.S)
+
+    def theory_factor(self) -> Tensor:
+        return self.kappa.sqrt()

@@ -1,5 +1,7 @@
 from typing import final
 
+from torch import Tensor
+
 from nl_lightning import radii
 from nl_lightning.agent import NeuralAgent
 from nl_lightning.link import SLOPE_BOUND
@@ -11,6 +13,9 @@ class NeuralLogUCB1(NeuralAgent):
 
     V = sum g g^T + kappa lam I,    d2 = logdet(R sum g g^T + I)
     score = mu(f) + nu R sqrt(kappa) rho |g|_{V^-1},    rho = (1 + S + S^2) (sqrt(d2) + 1 / sqrt(lam))
+
+    Theory mode (Algorithm 1 as printed; phi = g(x; theta_0)/sqrt(m)):
+    V_t = sum phi phi^T + kappa lam_t I,    score = mu(f) + R sqrt(kappa) nu1_t |phi|_{V_t^-1}
     """
 
     name = "NeuralLog-UCB-1"
@@ -19,3 +24,6 @@ class NeuralLogUCB1(NeuralAgent):
 
     def radius_terms(self) -> radii.Radius:
         return radii.neurallog_1(SLOPE_BOUND * self.nu, self.lam, self.kappa, self.S)
+
+    def theory_factor(self) -> Tensor:
+        return SLOPE_BOUND * self.kappa.sqrt()
