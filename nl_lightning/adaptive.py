@@ -1,18 +1,7 @@
-"""The exact design matrix of theory mode: all of M = ridge I + sum_i w_i g_i g_i^T, with a ridge that changes.
+"""The design matrix of theory mode: all of M = ridge I + sum_i w_i g_i g_i^T, with a ridge that changes.
 
-Another ridge changes every eigenvalue, so that no inverse can be kept and updated: what is kept is the sum, and M is
-factorised (Cholesky) when it is asked. The sum has two forms, and the cheaper one is taken:
-
-    primal, p parameters:   sum_i w_i g_i g_i^T, (p, p)
-    dual, n samples:        the factors of the gradients, and their Gram matrix G_ij = g_i . g_j, (n, n)
-
-In the dual form, with s_i = sqrt(w_i) and A = ridge I + (s s^T) * G (the matrix inversion and determinant lemmas):
-
-    g^T M^{-1} g = (|g|^2 - k^T A^{-1} k) / ridge,   k_i = s_i g_i . g
-    log det M    = log det A + (p - n) log ridge
-
-A factorisation costs p^3 / 3 or n^3 / 3, so the dual form comes first, and the primal takes over once samples outnumber
-parameters. Until then nothing is as large as p: 40,000 parameters and 500 samples are no burden.
+Another ridge changes every eigenvalue, so that no inverse can be kept and updated: what is kept is the sum, as a matrix
+or as samples with their Gram matrix, and M or A is factorised (Cholesky, p^3/3 or n^3/3) when it is asked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +10,8 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from nl_lightning.design import gradient
 from nl_lightning.networks import Factors
-
-_FIRST_CAPACITY = 64
+from nl_lightning.samples import Samples, gradient, solve, squared_norm, take_shape
 
 
 @final
@@ -36,12 +23,8 @@ class AdaptiveDesign(nn.Module):
 
     ridge: Tensor
     """(R,)"""
-    samples: Tensor
-    """dual: (R, capacity, F), the factors of a sample side by side"""
-    gram: Tensor
-    """dual: (R, capacity, capacity)"""
     weight: Tensor
-    """dual: (R, capacity)"""
+    """dual: (R, capacity), of the samples"""
     total: Tensor
     """primal: (R, p, p); in dual form (R, 0, 0)"""
     newest: Tensor
@@ -53,18 +36,14 @@ class AdaptiveDesign(nn.Module):
 
     def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor) -> None:
         super().__init__()
-        self.dimension = sum(n_out * n_in for n_out, n_in in shapes)
-        self._sizes = [*(size for shape in shapes[:-1] for size in shape), shapes[-1][1]]
-        self.count = 0
-        replicas, columns = len(ridge), sum(self._sizes)
+        # their square matrix is the Gram matrix without the weights
+        self.samples = Samples(shapes, ridge)
         self.register_buffer("ridge", ridge.clone())
-        self.register_buffer("samples", ridge.new_zeros(replicas, _FIRST_CAPACITY, columns))
-        self.register_buffer("gram", ridge.new_zeros(replicas, _FIRST_CAPACITY, _FIRST_CAPACITY))
-        self.register_buffer("weight", ridge.new_zeros(replicas, _FIRST_CAPACITY))
-        self.register_buffer("total", ridge.new_zeros(replicas, 0, 0))
-        self.register_buffer("newest", ridge.new_zeros(replicas, 1, columns))
+        self.register_buffer("weight", torch.zeros_like(self.samples.rows[:, :, 0]))
+        self.register_buffer("total", ridge.new_zeros(len(ridge), 0, 0))
+        self.register_buffer("newest", ridge.new_zeros(len(ridge), 1, self.samples.rows.shape[2]))
         self.register_buffer("newest_weight", torch.zeros_like(ridge))
-        self.register_buffer("newest_place", torch.zeros(replicas, dtype=torch.long, device=ridge.device))
+        self.register_buffer("newest_place", torch.zeros_like(ridge, dtype=torch.long))
         self._factor: Tensor | None = None
 
     @staticmethod
@@ -82,28 +61,24 @@ class AdaptiveDesign(nn.Module):
         """sqrt(g^T M^{-1} g), (R, N)"""
         lower = self._cholesky()
         if not self.dual:
-            return _solve(lower, gradient(factors).mT).square_().sum(1).sqrt_()
-        samples, weight = self._in_use()
-        k = _inner(samples, factors).mul_(weight.sqrt().unsqueeze(2))
-        own = factors[-1].square().sum(-1)
-        for delta, z in zip(factors[::2], factors[1::2], strict=False):
-            own += delta.square().sum(-1) * z.square().sum(-1)
+            return solve(lower, gradient(factors).mT).square_().sum(1).sqrt_()
+        k = self.samples.inner(factors).mul_(self._weights().sqrt().unsqueeze(2))
         # |g|^2 and what is taken from it may agree in all digits but the last ones
-        square = own.sub_(_solve(lower, k).square_().sum(1)).clamp_min_(0)
+        square = squared_norm(factors).sub_(solve(lower, k).square_().sum(1)).clamp_min_(0)
         return square.div_(self.ridge.unsqueeze(1)).sqrt_()
 
     def logdet(self) -> Tensor:
         """log det M, (R,)"""
         of_factor = 2 * self._cholesky().diagonal(dim1=1, dim2=2).log().sum(1)
-        left = self.dimension - self.count if self.dual else 0
+        left = self.samples.dimension - self.samples.count if self.dual else 0
         return of_factor + left * self.ridge.log()
 
     def spread(self, vector: Tensor) -> Tensor:
-        """sum_i w_i (g_i . v)^2, (R,), of v (R, p) in the order of ``design.gradient``: |v|_M^2 without ridge |v|^2."""
+        """sum_i w_i (g_i . v)^2, (R,), of v (R, p) in the order of ``gradient``: |v|_M^2 without ridge |v|^2."""
         if not self.dual:
             return torch.einsum("ri,rij,rj->r", vector, self.total, vector)
-        samples, weight = self._in_use()
-        return (torch.bmm(gradient(samples), vector.unsqueeze(2)).squeeze(2).square() * weight).sum(1)
+        inner = torch.bmm(gradient(self.samples.factors()), vector.unsqueeze(2)).squeeze(2)
+        return (inner.square() * self._weights()).sum(1)
 
     # ---- changing ---------------------------------------------------------------------------------------------------
 
@@ -114,22 +89,21 @@ class AdaptiveDesign(nn.Module):
 
     def add(self, factors: Factors, weight: Tensor, accepted: Tensor | None = None) -> None:
         """M += w g g^T for one sample a replica (N = 1), w (R, 1, 1); not where ``accepted`` (R,) is False."""
-        if self.dual and self.count >= self.dimension:
+        if self.dual and self.samples.full:
             self._go_primal()
-        sample, flat = torch.cat(factors, dim=-1), weight.view(-1)
+        sample, weight = torch.cat(factors, dim=-1), weight.view(-1)
         if accepted is None:
             self.newest.copy_(sample)
-            self.newest_weight.copy_(flat)
+            self.newest_weight.copy_(weight)
         else:
             # A gradient of zeros adds nothing.
             factors = tuple(factor * accepted.view(-1, 1, 1) for factor in factors)
-            flat = flat * accepted
             self.newest.copy_(torch.where(accepted.view(-1, 1, 1), sample, self.newest))
-            self.newest_weight.copy_(torch.where(accepted, flat, self.newest_weight))
+            self.newest_weight.copy_(torch.where(accepted, weight, self.newest_weight))
         if self.dual:
-            self._append(factors, flat, accepted)
+            self._append(factors, weight, accepted)
         else:
-            self._add_outer(gradient(factors), flat)
+            self._add_outer(gradient(factors), weight)
         self._factor = None
 
     def reweigh(self, weight: Tensor, changed: Tensor) -> None:
@@ -138,18 +112,21 @@ class AdaptiveDesign(nn.Module):
         if self.dual:
             self.weight.scatter_(1, self.newest_place.unsqueeze(1), weight.unsqueeze(1))
         else:
-            self._add_outer(gradient(self._split(self.newest)), weight - self.newest_weight)
+            self._add_outer(gradient(self.samples.split(self.newest)), weight - self.newest_weight)
         self.newest_weight.copy_(weight)
         self._factor = None
 
     # ---- the two forms ----------------------------------------------------------------------------------------------
 
+    def _weights(self) -> Tensor:
+        return self.weight[:, : self.samples.count]
+
     def _cholesky(self) -> Tensor:
         """The lower factor of M or, in dual form, of A; until something changes, the same."""
         if self._factor is None:
             if self.dual:
-                scale = self.weight[:, : self.count].sqrt()
-                matrix = self.gram[:, : self.count, : self.count] * scale.unsqueeze(1) * scale.unsqueeze(2)
+                scale = self._weights().sqrt()
+                matrix = self.samples.pairs() * scale.unsqueeze(1) * scale.unsqueeze(2)
             else:
                 matrix = self.total.clone()
             matrix.diagonal(dim1=1, dim2=2).add_(self.ridge.unsqueeze(1))
@@ -157,22 +134,14 @@ class AdaptiveDesign(nn.Module):
             self._factor = torch.linalg.cholesky_ex(matrix).L
         return self._factor
 
-    def _split(self, samples: Tensor) -> Factors:
-        return torch.split_with_sizes(samples, self._sizes, dim=-1)
-
-    def _in_use(self) -> tuple[Factors, Tensor]:
-        return self._split(self.samples[:, : self.count]), self.weight[:, : self.count]
-
     def _append(self, factors: Factors, weight: Tensor, accepted: Tensor | None) -> None:
-        if self.count == self.samples.shape[1]:
-            self._grow()
-        place = self.count
-        self.count += 1
-        self.samples[:, place : place + 1] = torch.cat(factors, dim=-1)
+        place = self.samples.append(factors)
+        if self.weight.shape[1] < self.samples.rows.shape[1]:
+            self._grow_weight()
         self.weight[:, place] = weight
-        with_all = _inner(self._in_use()[0], factors).squeeze(2)
-        self.gram[:, place, : self.count] = with_all
-        self.gram[:, : self.count, place] = with_all
+        with_all = self.samples.inner(factors).squeeze(2)
+        pairs = self.samples.pairs()
+        pairs[:, place], pairs[:, :, place] = with_all, with_all
         if accepted is None:
             self.newest_place.fill_(place)
         else:
@@ -184,38 +153,24 @@ class AdaptiveDesign(nn.Module):
 
     # What is kept must be writable outside a caller's inference mode.
     @torch.inference_mode(False)
-    def _grow(self) -> None:
-        old = self.samples.shape[1]
-        capacity = min(2 * old, max(self.dimension, old + 1))
-        for name, both in (("samples", False), ("weight", False), ("gram", True)):
-            before = getattr(self, name)
-            after = before.new_zeros(before.shape[0], capacity, *([capacity] if both else before.shape[2:]))
-            after[(slice(None), slice(old), slice(old))[: 3 if both else 2]] = before
-            setattr(self, name, after)
+    def _grow_weight(self) -> None:
+        old = self.weight
+        self.weight = torch.zeros_like(self.samples.rows[:, :, 0])
+        self.weight[:, : old.shape[1]] = old
 
     @torch.inference_mode(False)
     def _go_primal(self) -> None:
-        samples, weight = self._in_use()
-        rows = gradient(samples)
-        self.total = torch.bmm(rows.mT, rows * weight.unsqueeze(2))
-        self.samples, self.weight = self.samples[:, :0].clone(), self.weight[:, :0].clone()
-        self.gram = self.gram[:, :0, :0].clone()
-        self.count, self._factor = 0, None
+        rows = gradient(self.samples.factors())
+        self.total = torch.bmm(rows.mT, rows * self._weights().unsqueeze(2))
+        self.samples.clear()
+        self.weight, self._factor = self.weight[:, :0].clone(), None
 
     # ---- state ------------------------------------------------------------------------------------------------------
 
-    def get_extra_state(self) -> dict[str, Any]:
-        return {"count": self.count}
-
-    def set_extra_state(self, state: Mapping[str, Any]) -> None:
-        self.count = state["count"]
-
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        """Take on the form and the capacity of what was stored."""
-        for name in ("samples", "gram", "weight", "total"):
-            stored = state_dict.get(prefix + name)
-            if stored is not None:
-                setattr(self, name, getattr(self, name).new_zeros(stored.shape))
+        """Take on the form of what was stored."""
+        for name in ("weight", "total"):
+            take_shape(self, name, state_dict.get(prefix + name))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         self._factor = None
 
@@ -223,17 +178,3 @@ class AdaptiveDesign(nn.Module):
         super()._apply(fn, *args, **kwargs)
         self._factor = None
         return self
-
-
-def _solve(lower: Tensor, columns: Tensor) -> Tensor:
-    """L^{-1} C for a lower triangular L (R, n, n) and C (R, n, N)"""
-    return torch.linalg.solve_triangular(lower, columns, upper=False)
-
-
-def _inner(left: Factors, right: Factors) -> Tensor:
-    """g_i . g'_j of gradients with N and N' samples, (R, N, N'): sum_l (delta_l . delta'_l)(z_{l-1} . z'_{l-1})"""
-    total = torch.bmm(left[-1], right[-1].mT)
-    layers = zip(left[::2], left[1::2], right[::2], right[1::2], strict=False)
-    for delta, z, other_delta, other_z in layers:
-        total.addcmul_(torch.bmm(delta, other_delta.mT), torch.bmm(z, other_z.mT))
-    return total

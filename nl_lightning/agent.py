@@ -167,7 +167,7 @@ class Agent(L.LightningModule, ABC):
         self.initial_weights = nn.ParameterList(nn.Parameter(w.detach().clone(), False) for w in self.network.weights)
         factor = self.theory_factor()
         self.design: DiagonalDesign | FullDesign | AdaptiveDesign
-        self.information: DiagonalDesign | FullDesign | AdaptiveDesign
+        self.information: DiagonalDesign | FullDesign
         if self.mode == "theory" and factor is not None:
             self.theory = Theory(
                 self.network, self.S, self.kappa, factor, self.variance_weighted, self.delta, self.constants
@@ -318,17 +318,17 @@ class Agent(L.LightningModule, ABC):
     def update_confidence(self, observed: Tensor, accepted: Tensor | None = None) -> None:
         """Design matrix, effective dimension and radius after an observation (R, 1, ...)."""
         design, information = self._designs
-        if accepted is not None and self.theory is None:
+        masked = observed
+        if accepted is not None:
             # A gradient of zeros adds nothing.
-            observed = observed * accepted.view(-1, 1, 1)
-        weight, *picked = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
-        factors, information_weight = tuple(picked), cast(Tensor, self._buffers["_information_weight"])
-        if isinstance(design, AdaptiveDesign) and isinstance(information, AdaptiveDesign):
-            design.add(factors, weight, accepted)
-            information.add(factors, information_weight, accepted)
+            masked = observed * accepted.view(-1, 1, 1)
+        weight, *factors = torch.split_with_sizes(masked, self.observation_columns, dim=-1)
+        information.add(tuple(factors), cast(Tensor, self._buffers["_information_weight"]))
+        if isinstance(design, AdaptiveDesign):
+            weight, *factors = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
+            design.add(tuple(factors), weight, accepted)
         else:
-            design.add(factors, weight)
-            information.add(factors, information_weight)
+            design.add(tuple(factors), weight)
         # nn.Module's own assignment would cost more than the formulas. New tensors: who kept the old ones keeps them.
         dimension = self._buffers["effective_dimension"] = information.logdet()
         if self.theory is not None and isinstance(design, AdaptiveDesign):

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from nl_lightning.adaptive import AdaptiveDesign
+from nl_lightning.design import FullDesign
 from nl_lightning.errors import InputError
 from nl_lightning.networks import MLP, Factors, factors
 from nl_lightning.radii import TheoryRadius, condition
@@ -89,10 +90,10 @@ class Theory(nn.Module):
         C = self.constants.C7 if self.weighted else self.constants.C6
         return TheoryRadius(self.S, self.depth, self.delta, self.constants.C1, C)
 
-    def designs(self) -> tuple[AdaptiveDesign, AdaptiveDesign]:
+    def designs(self) -> tuple[AdaptiveDesign, FullDesign]:
         """The design matrix V_t = sum phi phi^T + kappa lam_t I or W_t = sum mu'(f) phi phi^T + lam_t I, and the matrix
         sum phi phi^T / (4 lam_0) + I of D_t."""
-        return AdaptiveDesign(self.shapes, self.ridge()), AdaptiveDesign(self.shapes, torch.ones_like(self.lam))
+        return AdaptiveDesign(self.shapes, self.ridge()), FullDesign(self.shapes, torch.ones_like(self.lam))
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 

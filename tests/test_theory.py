@@ -37,7 +37,7 @@ def pair(name: str, depth: int, **settings: object) -> tuple[Agent, list[TheoryT
 def test_agent_equals_its_twin(name: str, depth: int, given: dict[str, float]) -> None:
     """Over enough rounds for the dual form, the change to the primal, and calls of TrainNN in both."""
     agent, twins = pair(name, depth, **given)
-    rounds = agent.design.dimension + 8
+    rounds = agent.design.samples.dimension + 8
     arms, rewards = deal(1, replicas=2, rounds=rounds)
     for t in range(rounds):
         choice = agent.act(arms[t])
@@ -133,13 +133,13 @@ def test_the_dual_form_equals_the_primal_on_long_runs() -> None:
     factors, _ = random_samples(shapes, 1, 300, 0)
     ridge = torch.full((1,), 1e-2, dtype=torch.float64)
     primal, dual = AdaptiveDesign(shapes, ridge), AdaptiveDesign(shapes, ridge)
-    dual.dimension = 10**6
+    dual.samples.dimension = 10**6
     for i in range(290):
         for design in (primal, dual):
             design.add(tuple(f[:, i : i + 1] for f in factors), torch.full((1, 1, 1), 0.2, dtype=torch.float64))
     assert dual.dual
     assert not primal.dual
-    dual.dimension = primal.dimension
+    dual.samples.dimension = primal.samples.dimension
     arms = tuple(f[:, 290:] for f in factors)
     torch.testing.assert_close(dual.norm(arms), primal.norm(arms), rtol=1e-8, atol=0)
     torch.testing.assert_close(dual.logdet(), primal.logdet(), rtol=1e-8, atol=0)
