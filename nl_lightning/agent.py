@@ -336,6 +336,11 @@ class Agent(L.LightningModule, ABC):
             design.set_ridge(self.theory.ridge())
         self._buffers["radius"] = self._radius(dimension)
 
+    def regularisation(self, dimension: Tensor, t: Tensor) -> Tensor:
+        """lam (C, R), in theory mode lam_t, of rounds with numbers (C,) and effective dimensions (C, R)."""
+        lam = self.lam.expand_as(dimension)
+        return lam if self.theory is None else self.theory.formulas.lam(dimension, t.unsqueeze(1).to(lam.device))
+
     def weights(self, replica: int = 0) -> list[Tensor]:
         """[W_1, ..., W_L] of one replica, each (out, in)"""
         return [weight[replica].detach().clone() for weight in self.network.weights]

@@ -70,7 +70,9 @@ def check_theory(agent: "Agent", depth: int, width: int) -> None:
     if depth < 2:
         raise InputError(f"Theory mode needs a hidden layer: depth must be at least 2, got {depth}.")
     if width % 2:
-        raise InputError(f"Theory mode pairs the units of a layer (the symmetric start): width must be even, got {width}.")
+        raise InputError(
+            f"Theory mode pairs the units of a layer (the symmetric start): width must be even, got {width}."
+        )
     for name, given, only in (("design", agent.design_kind, "full"), ("init", agent.init, "symmetric")):
         if given != only:
             raise InputError(f"Theory mode has {name} {only!r} only, got {given!r}; leave it out.")

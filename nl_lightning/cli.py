@@ -13,7 +13,7 @@ import shlex
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from rich.console import Console
 from nl_lightning import report, trainer_flags
 from nl_lightning.agent import Agent
 from nl_lightning.agents import AGENTS
+from nl_lightning.arguments import by_class, resumed
 from nl_lightning.checks import check_whole
 from nl_lightning.data import BanditData
 from nl_lightning.errors import InputError, TrainNNDiverged
@@ -268,28 +269,11 @@ def _wandb_is_offline() -> bool:
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line; errors that a user can mend are shown as one text, with an exit code that is not 0."""
     arguments = list(sys.argv[1:] if args is None else args)
-    if arguments[:1] == ["compare"]:
-        from nl_lightning import compare
-
-        compare.main(arguments[1:], fit=lambda options: main(["fit", *options]))
-        return
-    # Lightning's notes on hardware and its advertisements; warnings stay.
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
-    for message in _KNOWN_WARNINGS:
-        warnings.filterwarnings("ignore", message=message)
     try:
-        BanditCLI(
-            Agent,
-            BanditData,
-            subclass_mode_model=True,
-            save_config_callback=None,
-            trainer_defaults=trainer_flags.DEFAULTS,
-            seed_everything_default=False,
-            auto_configure_optimizers=False,
-            parser_class=BanditParser,
-            args=_by_class(_resume(arguments)),
-            parser_kwargs={"description": _DESCRIPTION},
-        )
+        if arguments and arguments[0] in _COMMANDS:
+            _COMMANDS[arguments[0]](arguments[1:])
+        else:
+            _lightning_cli(arguments)
     except Exception as error:
         # jsonargparse wraps what a constructor raised
         mendable = (InputError, TrainNNDiverged, MisconfigurationException, OSError)
@@ -300,9 +284,57 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
+def _lightning_cli(arguments: list[str]) -> None:
+    """fit and test"""
+    # Lightning's notes on hardware and its advertisements; warnings stay.
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
+    for message in _KNOWN_WARNINGS:
+        warnings.filterwarnings("ignore", message=message)
+    BanditCLI(
+        Agent,
+        BanditData,
+        subclass_mode_model=True,
+        save_config_callback=None,
+        trainer_defaults=trainer_flags.DEFAULTS,
+        seed_everything_default=False,
+        auto_configure_optimizers=False,
+        parser_class=BanditParser,
+        args=by_class(resumed(arguments)),
+        parser_kwargs={"description": _DESCRIPTION},
+    )
+
+
+# Imported when they are asked for: fit needs none of them.
+def _compare(arguments: list[str]) -> None:
+    from nl_lightning import compare
+
+    compare.main(arguments, fit=lambda options: main(["fit", *options]))
+
+
+def _tailbound(arguments: list[str]) -> None:
+    from nl_lightning.diagnostics import tailbound
+
+    tailbound.main(arguments)
+
+
+def _confidence(arguments: list[str]) -> None:
+    from nl_lightning.diagnostics import confidence
+
+    confidence.main(arguments)
+
+
+_COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "compare": _compare,
+    "tailbound": _tailbound,
+    "confidence": _confidence,
+}
+
 _DESCRIPTION = """Neural logistic bandits.
 fit: train an agent. test: play a trained agent on rounds it has not seen.
 compare: fit several agents with one config and compare them (python -m nl_lightning compare --help).
+diagnose: kappa, the NTK and effective dimensions of an environment and a network.
+tailbound: the paper's tail inequality and two others in simulation.
+confidence: whether the confidence sets of theory mode hold. (Each command has its own --help.)
 Logs of clicks: python -m replay --help."""
 
 _KNOWN_WARNINGS = (
@@ -321,38 +353,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__
-
-
-def _by_class(arguments: list[str]) -> list[str]:
-    """Let ``--model`` take the names of the paper's tables as well."""
-    paths = {name: f"{agent.__module__}.{agent.__name__}" for name, agent in AGENTS.items()}
-    translated = []
-    for before, argument in zip(["", *arguments], arguments, strict=False):
-        option, _, value = argument.partition("=")
-        if before == "--model":
-            argument = paths.get(argument, argument)
-        elif option == "--model" and value:
-            argument = f"{option}={paths.get(value, value)}"
-        translated.append(argument)
-    return translated
-
-
-def _resume(arguments: list[str]) -> list[str]:
-    """``--resume DIR`` stands for the config of the run in DIR, and its place."""
-    joined = [argument.removeprefix("--resume=") for argument in arguments if argument.startswith("--resume=")]
-    if "--resume" in arguments:
-        place = arguments.index("--resume")
-        joined = arguments[place + 1 : place + 2]
-        rest = arguments[:place] + arguments[place + 2 :]
-    else:
-        rest = [argument for argument in arguments if not argument.startswith("--resume=")]
-    if not joined:
-        return arguments
-    run = RunDirectory(Path(joined[0]).resolve())
-    others = [a for a in rest if re.match(r"(-c|--(model|data|run|config))\b", a)]
-    if others:
-        raise InputError(f"--resume goes on with a run as it was; leave {' '.join(others)} out.")
-    if not run.config.exists():
-        raise InputError(f"{joined[0]} is not the directory of a run: it has no config.yaml.")
-    where = [f"--run.dir={run.path.parent.parent}", f"--run.name={run.path.parent.name}", f"--run.id={run.path.name}"]
-    return [*rest[:1], f"--config={run.config}", *where, *rest[1:]]

@@ -78,13 +78,14 @@ class TheoryRadius(NamedTuple):
         return 8 * math.sqrt(2) * self.C1 * math.sqrt(self.depth) * math.log(4 / self.delta) / self.S
 
     def lam(self, D: Tensor, t: Tensor) -> Tensor:
-        """64/S^2 D_t log(4t^2/delta) + 16 C1^2 L/(S^2 lam_0) log^2(4t^2/delta), as printed.
+        """64/S^2 D_t log(4t^2/delta) + 16 C1^2 L/(S^2 lam_0) log^2(4t^2/delta), and at least lam_0.
 
         The paper says lam_0 <= lam_1. As printed it is not: at t = 1 the second term is lam_0/8 and the first one is
-        small. The proofs need lam_0 <= lam_t and that lam_t does not fall; see to both with max(lam_t, lam_{t-1}).
+        small. So lam_t <- max(lam_t, lam_{t-1}) from lam_0 on; as D_t and t never fall, this is max(lam_t, lam_0).
         """
         log, S2 = self._log(t), self.S.square()
-        return 64 / S2 * D * log + 16 * self.C1**2 * self.depth / (S2 * self.lam_0) * log.square()
+        printed = 64 / S2 * D * log + 16 * self.C1**2 * self.depth / (S2 * self.lam_0) * log.square()
+        return torch.maximum(printed, self.lam_0)
 
     def iota(self, D: Tensor, t: Tensor) -> Tensor:
         """16 sqrt(D_t log(4t^2/delta)) + 8 C1 sqrt(L/lam_0) log(4t^2/delta)"""
@@ -100,7 +101,7 @@ class TheoryRadius(NamedTuple):
         return self.C * growth * self.iota(D, t) + 1
 
     def _log(self, t: Tensor) -> Tensor:
-        """log(4t^2/delta)"""
+        """log(4t^2/delta) with t >= 1"""
         return math.log(4 / self.delta) + 2 * t.clamp_min(1).to(self.S.dtype).log()
 
 

@@ -153,10 +153,14 @@ def draw(
 def table(summary: dict[str, Any]) -> Table:
     """The result as a short table."""
     measure, rows = MEASURES[summary["measure"]], summary["over_replicas"]
-    title = f"{summary['agent']} after {summary['rounds']} rounds, {summary['seconds']:.1f} s"
+    theory = summary.get("mode") == "theory"
+    mode = ", theory mode," if theory else ""
+    title = f"{summary['agent']}{mode} after {summary['rounds']} rounds, {summary['seconds']:.1f} s"
     result = Table(title=title, title_justify="left")
     counted = [] if measure is REGRET else ["clicks", "accepted"]
-    settings = [name for name in SETTINGS if measure is REGRET or len({row[name] for row in rows}) > 1]
+    # nu and lam have no effect in theory mode
+    used = [name for name in SETTINGS if not (theory and name in ("nu", "lam"))]
+    settings = [name for name in used if measure is REGRET or len({row[name] for row in rows}) > 1]
     for name in [*settings, "seeds", *counted, measure.name, f"{rows[0]['level']:.0%} interval", "diverged"]:
         result.add_column(name.upper() if name == "ctr" else name, justify="right")
     for row in rows[:_SHOWN]:

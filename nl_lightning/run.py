@@ -53,6 +53,7 @@ def schema(measure: report.Measure) -> pa.Schema:
         (measure.column, pa.float64()),
         ("radius", pa.float64()),
         ("logdet", pa.float64()),
+        ("lam", pa.float64()),
     ]
     return pa.schema(fields)
 
@@ -173,7 +174,8 @@ class Recorder(RoundCallback):
         valid = valid.cpu()
         gained = history.reward if history.regret is None else history.regret
         grown = self.cumulative[:, None] + (gained.double().cpu() * valid).cumsum(1)
-        self._pending.append(_rows(history, grown, valid, self.measure))
+        lam = agent.regularisation(history.effective_dimension.T, history.t).T
+        self._pending.append(_rows(history, grown, lam, valid, self.measure))
         self.cumulative = grown[:, -1]
         self.clicks += (history.reward.double().cpu() * valid).sum(1)
         self.recorded = int(history.t[-1])
@@ -272,6 +274,7 @@ class Recorder(RoundCallback):
             )
         return {
             "agent": agent.name,
+            "mode": agent.mode,
             "measure": self.measure.name,
             "finished": data.finished,
             "rounds": self.recorded,
@@ -290,7 +293,7 @@ def _data(trainer: L.Trainer) -> BanditData:
     return trainer.datamodule  # type: ignore[attr-defined, no-any-return]
 
 
-def _rows(history: History, grown: Tensor, valid: Tensor, measure: report.Measure) -> pa.Table:
+def _rows(history: History, grown: Tensor, lam: Tensor, valid: Tensor, measure: report.Measure) -> pa.Table:
     """One row a round and replica, by round and then replica, without the rounds that a replica did not have."""
     rounds, replicas = valid.T.nonzero(as_tuple=True)
 
@@ -302,6 +305,7 @@ def _rows(history: History, grown: Tensor, valid: Tensor, measure: report.Measur
         "t": history.t[rounds].numpy(),
         measure.column: column(grown),
         "logdet": column(history.effective_dimension),
+        "lam": column(lam),
         **{name: column(getattr(history, name)) for name in ("arm", "reward", "score", "mean", "bonus", "radius")},
         **({} if history.event is None else {"event": column(history.event)}),
     }

@@ -166,8 +166,7 @@ class Theory(nn.Module):
     def count(self, dimension: Tensor, accepted: Tensor | None) -> None:
         """t and lam_t after a round, with D_t (R,); t does not grow where ``accepted`` (R,) is False."""
         self.t.add_(1 if accepted is None else accepted)
-        # never below lam_{t-1}: see TheoryRadius.lam
-        self.lam.copy_(torch.maximum(self.lam, self.formulas.lam(dimension, self.t)))
+        self.lam.copy_(self.formulas.lam(dimension, self.t))
 
 
 def doubled(x: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ import pickle
 import pytest
 import torch
 
-from nl_lightning import AGENTS
 from nl_lightning.errors import InputError, TrainNNDiverged
 from tests.test_agents import DIM, SETTINGS, VARIANTS, deal, make
 

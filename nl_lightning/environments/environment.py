@@ -159,6 +159,13 @@ class Simulation(Environment):
             torch.cat([part.regret for part in parts], dim=1),
         )
 
+    def latent(self, start: int, count: int) -> Tensor | None:
+        """h of the arms of rounds start, ..., start + count - 1, (R, C, K) in float64; None where nobody knows it.
+
+        Clicks come with probability mu(h), but h cannot be had from that: mu is 1 in floating point long before h ends.
+        """
+        return None
+
     def _chunk(self, chunk: int) -> Deal:
         if chunk not in self._chunks:
             deal = self._deal_chunk(chunk)

@@ -68,10 +68,11 @@ class Synthetic(Simulation):
         self.seed, self.noise_seed = seed, noise_seed
         self._noise_seeds: list[int] = []
         self._pools = self._probabilities = torch.empty(0)
+        self._parameters: list[tuple[Tensor, Tensor]] = []
 
     def _prepare(self, seeds: Sequence[int]) -> None:
         self._noise_seeds = _seeds("noise_seed", self.noise_seed, seeds)
-        pools, probabilities = [], []
+        pools, probabilities, self._parameters = [], [], []
         for seed in _seeds("seed", self.seed, seeds):
             g = generator(seed, Stream.PROBLEM)
 
@@ -80,9 +81,14 @@ class Synthetic(Simulation):
 
             vector, matrix, pool = uniform(self.dim), uniform(self.dim, self.dim), uniform(self.pool, self.dim)
             pools.append(pool)
+            self._parameters.append((vector, matrix))
             probabilities.append(mu(FUNCTIONS[self.function](pool, vector, matrix)))
         self._pools = torch.stack(pools)
         self._probabilities = torch.stack(probabilities)
+
+    def latent(self, start: int, count: int) -> Tensor:
+        arms, h = self.deal(start, count).arms.cpu().double(), FUNCTIONS[self.function]
+        return torch.stack([h(x, *parameters) for x, parameters in zip(arms, self._parameters, strict=True)])
 
     def _deal_chunk(self, chunk: int) -> Deal:
         drawn, uniform = [], []

@@ -1,0 +1,214 @@
+"""``tailbound``: how tight the tail inequalities are in simulation, as a table, a picture and their numbers."""
+
+import argparse
+import csv
+import math
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from nl_lightning.checks import check_whole
+from nl_lightning.diagnostics.martingales import DESIGNS, Paths, Setting, bounds, simulate
+from nl_lightning.errors import InputError
+from nl_lightning.files import write_beside
+from nl_lightning.statistics import CLICK_LEVEL, wilson
+
+# ---- the result ------------------------------------------------------------------------------------------------------
+
+Row = dict[str, Any]
+_SHOWN = {"paper": "paper", "faury": "Faury", "verma": "Verma"}
+"""The bounds of the table; the variants are in the files and in the picture."""
+
+
+def summarise(setting: Setting, paths: Paths) -> tuple[Row, list[Row]]:
+    """The row of a setting at T, and its curves at some 50 points: the quantile of the norm, and mean bounds."""
+    found, T = bounds(paths, setting), setting.rounds
+    points = torch.logspace(0, math.log10(T), 50, dtype=torch.float64).round().long().clamp(1, T).unique()
+    quantiles = paths.norm[points - 1].quantile(1 - setting.delta, dim=1)
+    curve = {"t": points, "quantile": quantiles} | {name: b[points - 1].mean(1) for name, b in found.items()}
+    end = float(quantiles[-1])
+    row: Row = {**setting._asdict(), "kappa": setting.kappa, "quantile": end}
+    for name, bound in found.items():
+        held = int((paths.norm <= bound).all(dim=0).sum())
+        row |= {name: float(curve[name][-1]), f"{name}_coverage": held / setting.runs}
+        row[f"{name}_ratio"] = row[name] / end
+        row[f"{name}_coverage_low"], row[f"{name}_coverage_high"] = wilson(held, setting.runs)
+    place = {"design": setting.design, "d": setting.d, "S": setting.S}
+    values = zip(*(column.tolist() for column in curve.values()), strict=True)
+    return row, [place | dict(zip(curve, value, strict=True)) for value in values]
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """One row a setting, in 80 columns."""
+    title = (
+        f"|s_T| in the norm of H_T^-1 after T = {rows[0]['rounds']} rounds: its {1 - rows[0]['delta']:g} quantile q "
+        f"over {rows[0]['runs']} runs; the mean of each bound, and how many times q it is; % of runs in which a bound "
+        f"held at every t, for the bound that held least, and the {CLICK_LEVEL:.0%} interval."
+    )
+    result = Table(title=title, title_justify="left", padding=(0, 1, 0, 0), box=None, header_style="underline")
+    for head in ["design", "d", "S", "kappa", "q", *_SHOWN.values(), "held"]:
+        result.add_column(head, justify="left" if head == "design" else "right", no_wrap=True)
+    for row in rows:
+        numbers = [f"{row['d']}", f"{row['S']:g}", _short(row["kappa"]), _short(row["quantile"])]
+        cells = [f"{_short(row[name])} {_short(row[f'{name}_ratio'], 2)}x" for name in _SHOWN]
+        least = min(_SHOWN, key=lambda name: row[f"{name}_coverage"])
+        share, low, high = (_short(100 * row[f"{least}_coverage{end}"]) for end in ("", "_low", "_high"))
+        result.add_row(row["design"], *numbers, *cells, f"{share} ({low}-{high})")
+    return result
+
+
+def _short(value: float, digits: int = 3) -> str:
+    return f"{value:.{digits}g}" if value < 10**digits else f"{value:.0f}"
+
+
+def remarks(rows: Sequence[Row]) -> list[str]:
+    """What the table says, in words."""
+    lines = []
+    for name, label in _SHOWN.items():
+        ratios = [row[f"{name}_ratio"] for row in rows]
+        best = [row for row in rows if row[name] == min(row[other] for other in _SHOWN)]
+        where = [f"; {key} = {', '.join(dict.fromkeys(f'{row[key]:g}' for row in best))}" for key in ("S", "d") if best]
+        loose = f"{_short(min(ratios))} to {_short(max(ratios))} times q"
+        lines.append(f"{label}: {loose}, the tightest in {len(best)} of {len(rows)} settings{''.join(where)}.")
+    below = {_SHOWN[name]: sum(row["paper"] < row[name] for row in rows) for name in ("faury", "verma")}
+    lines.append("The paper's bound is " + " and ".join(f"below {n}'s in {c}" for n, c in below.items()) + " settings.")
+    promised = 1 - rows[0]["delta"]
+    failed = [(row, label) for row in rows for n, label in _SHOWN.items() if row[f"{n}_coverage_high"] < promised]
+    lines += [f"{label} FAILED with {row['design']}, d = {row['d']}, S = {row['S']:g}." for row, label in failed]
+    lines += [] if failed else [f"No bound failed its promise to hold at every t with probability {promised:g}."]
+    for row in rows:
+        rank = DESIGNS[row["design"]].rank
+        if rank and row["d"] == rows[-1]["d"]:
+            # log det, and so the paper's bound, does not depend on d; Faury's bound grows by 2/sqrt(lam) log 2 with d
+            d = row["d"] + math.ceil((row["paper"] - row["faury"]) * math.sqrt(row["lam"]) / (2 * math.log(2)))
+            place = f"{row['design']}, S = {row['S']:g}"
+            lines.append(f"{place}: the paper's bound is below Faury's where d >= {max(d, rank)}.")
+    return lines
+
+
+_LINES: dict[str, tuple[str, dict[str, Any]]] = {
+    "quantile": ("quantile of the norm", {"color": "black", "linewidth": 2}),
+    "paper": ("the paper", {"color": "tab:blue"}),
+    "paper_R": ("the paper, second form (R = 1/4)", {"color": "tab:blue", "linestyle": ":"}),
+    "faury": ("Faury et al. 2020, as the paper prints it", {"color": "tab:orange"}),
+    "faury_original": ("Faury et al. 2020, original", {"color": "tab:orange", "linestyle": ":"}),
+    "verma": ("Verma et al. 2025", {"color": "tab:green"}),
+}
+
+
+def draw(rows: Sequence[Row], curves: Sequence[Row], path: Path) -> None:
+    """A panel a setting: designs below each other, d and S beside each other."""
+    from matplotlib.figure import Figure
+
+    designs = list(dict.fromkeys(row["design"] for row in rows))
+    columns = list(dict.fromkeys((row["d"], row["S"], row["kappa"]) for row in rows))
+    figure = Figure(figsize=(max(9.0, 1.9 * len(columns) + 0.8), 1.7 * len(designs) + 1.6), layout="constrained")
+    panels = figure.subplots(len(designs), len(columns), sharex=True, sharey=True, squeeze=False)
+    for (design, (d, S, kappa)), axes in zip(product(designs, columns), panels.flat, strict=True):
+        points = [point for point in curves if (point["design"], point["d"], point["S"]) == (design, d, S)]
+        for name, (label, style) in _LINES.items():
+            axes.plot([point["t"] for point in points], [point[name] for point in points], label=label, **style)
+        axes.set(xscale="log", yscale="log", xlabel="round t", ylabel=design)
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        if design == designs[0]:
+            axes.set_title(f"d = {d}, S = {S:g}\n$\\kappa$ = {_short(kappa)}", fontsize="medium")
+        axes.label_outer()
+    # In the first rounds the norm can be next to nothing, which is not what one looks for; all panels share this axis.
+    panels[0, 0].set_ylim(bottom=min(row["quantile"] for row in rows) / 4)
+    what = f"{1 - rows[0]['delta']:g} quantile over {rows[0]['runs']} runs, and mean bounds"
+    figure.suptitle(f"$\\|s_t\\|_{{H_t^{{-1}}}}$: {what}, $\\lambda$ = {rows[0]['lam']:g}")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m nl_lightning tailbound",
+        description="Simulate self-normalised martingales and see how tight three tail inequalities are: the paper's "
+        "Theorem 1, Faury et al. (2020) and Verma et al. (2025). The defaults take less than a minute.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    known = "; ".join(f"{name}: {design.text}" for name, design in DESIGNS.items())
+    norms = "|theta*|: the larger, the smaller variances can be and the larger kappa"
+    add = parser.add_argument
+    add("--dims", nargs="+", type=int, metavar="d", default=[2, 10, 60], help="dimensions of x_t")
+    add("--norms", nargs="+", type=float, metavar="S", default=[0.5, 5.0, 10.0], help=norms)
+    add("--designs", nargs="+", metavar="NAME", default=list(DESIGNS), help=f"how x_t is chosen. {known}")
+    add("--rounds", type=int, metavar="T", default=1000, help="rounds of a run")
+    add("--runs", type=int, metavar="n", default=200, help="independent runs of every setting")
+    add("--lam", type=float, default=1.0, help="regularisation: H_0 = lam I")
+    add("--delta", type=float, default=0.05, help="each bound holds at all t with probability 1 - delta")
+    add("--seed", type=int, default=0, help="the same seed gives the same numbers")
+    add("--out", type=Path, metavar="DIRECTORY", default=Path("runs/tailbound"), help="where the files go")
+    return parser
+
+
+def _settings(options: argparse.Namespace) -> list[Setting]:
+    """Every design with every d and S, each once; or an error that says what is wrong."""
+    for design in options.designs:
+        if design not in DESIGNS:
+            raise InputError(f"There is no design {design!r}. The designs: {', '.join(DESIGNS)}.")
+    check_whole(1, dims=min(options.dims), rounds=options.rounds, runs=options.runs)
+    check_whole(0, seed=options.seed)
+    for S in options.norms:
+        # beyond 30 float64 hardly tells mu(S) from 1
+        if not 0 < S <= 30:
+            raise InputError(f"norms must be greater than 0 and at most 30, got {S!r}.")
+    if not 0 < options.delta < 1:
+        raise InputError(f"delta must lie between 0 and 1, got {options.delta!r}.")
+    # updates of the inverse lose as many digits as lam is smaller than the data
+    if not 1e-6 <= options.lam < math.inf:
+        raise InputError(f"lam must be a finite number of at least 1e-6, got {options.lam!r}.")
+    settings = [
+        Setting(design, d, S, options.rounds, options.runs, options.lam, options.delta, options.seed)
+        for design in dict.fromkeys(options.designs)
+        for d in sorted(set(options.dims))
+        for S in sorted(set(options.norms))
+    ]
+    # inverses and what is multiplied with them; every x; four paths and five bounds
+    needed = max(8 * options.runs * (3 * s.k**2 + options.rounds * (s.k + 9)) for s in settings)
+    if needed > 2**31:
+        raise InputError(
+            f"A setting would take {needed / 2**30:.1f} GiB, more than 2: take fewer runs, rounds or dims."
+        )
+    return settings
+
+
+def _write_csv(rows: Sequence[Row], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """``tailbound [--dims ...] [--norms ...] [--designs ...] [options]``: a table, a picture and their numbers."""
+    options = _parser().parse_args(arguments)
+    settings, out = _settings(options), options.out
+    out.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    curves: list[Row] = []
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=len(settings) * options.rounds)
+        for setting in settings:
+            progress.update(task, description=f"{setting.design}, d = {setting.d}, S = {setting.S:g}")
+            row, points = summarise(setting, simulate(setting, lambda: progress.advance(task)))
+            rows.append(row)
+            curves += points
+    write_beside(out / "tailbound.csv", lambda path: _write_csv(rows, path))
+    write_beside(out / "tailbound_curves.csv", lambda path: _write_csv(curves, path))
+    write_beside(out / "tailbound.png", lambda path: draw(rows, curves, path))
+    console = Console()
+    console.print(table(rows))
+    for line in [*remarks(rows), f"Files: {out}/tailbound.csv, tailbound_curves.csv and tailbound.png"]:
+        console.print(line, soft_wrap=True)
