@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks import fit, replay
+from benchmarks import fit, replay, theory
 from benchmarks.measure import Row
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", choices=["fit", "replay"], help="measure one half; left out, both")
+    parser.add_argument("--only", choices=["fit", "theory", "replay"], help="measure one part; left out, all")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch in fits; with more, ratios spread")
     parser.add_argument("--long", type=int, default=100_000, help="rounds of the memory measurement of a fit")
     parser.add_argument(
@@ -32,6 +32,7 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     parts: dict[str, list[Callable[[], list[Row]]]] = {
         "fit": [fit.gradient_step, fit.act_and_observe, fit.whole_fit, lambda: fit.memory(options.long)],
+        "theory": [theory.rounds_of_theory_mode, theory.memory],
         "replay": [
             replay.learning,
             lambda: replay.frozen(options.rows),

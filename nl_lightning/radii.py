@@ -61,21 +61,19 @@ def neurallog_2(nu: Tensor, lam: Tensor, S: Tensor) -> Radius:
     return Radius(offset=factor / lam.sqrt(), growth=factor)
 
 
-class TheoryRadius(NamedTuple):
-    """lam_t, iota_t, nu_t of L layers at confidence level delta; in each, t = 0 counts as t = 1."""
+class TheoryRadius:
+    """lam_t, iota_t, nu_t of L layers at confidence level delta; in each, t = 0 counts as t = 1.
 
-    S: Tensor
-    depth: int
-    """L"""
-    delta: float
-    C1: float
-    C: float
-    """C6 of NeuralLog-UCB-1 and -TS-1, C7 of NeuralLog-UCB-2 and -TS-2"""
+    C is C6 for NeuralLog-UCB-1 and -TS-1, C7 for NeuralLog-UCB-2 and -TS-2.
+    """
 
-    @property
-    def lam_0(self) -> Tensor:
-        """8 sqrt(2) C1 sqrt(L) log(4/delta) / S"""
-        return 8 * math.sqrt(2) * self.C1 * math.sqrt(self.depth) * math.log(4 / self.delta) / self.S
+    def __init__(self, S: Tensor, depth: int, delta: float, C1: float, C: float) -> None:
+        self._log_4_delta, root = math.log(4 / delta), math.sqrt(depth)
+        # lam_0 = 8 sqrt(2) C1 sqrt(L) log(4/delta) / S
+        self.lam_0 = 8 * math.sqrt(2) * C1 * root * self._log_4_delta / S
+        self._lam = 64 / S.square(), 16 * C1**2 * depth / (S.square() * self.lam_0)
+        self._iota = 8 * C1 * (depth / self.lam_0).sqrt()
+        self._nu = C * (1 + root * S + depth * S.square())
 
     def lam(self, D: Tensor, t: Tensor) -> Tensor:
         """64/S^2 D_t log(4t^2/delta) + 16 C1^2 L/(S^2 lam_0) log^2(4t^2/delta), and at least lam_0.
@@ -83,26 +81,24 @@ class TheoryRadius(NamedTuple):
         The paper says lam_0 <= lam_1. As printed it is not: at t = 1 the second term is lam_0/8 and the first one is
         small. So lam_t <- max(lam_t, lam_{t-1}) from lam_0 on; as D_t and t never fall, this is max(lam_t, lam_0).
         """
-        log, S2 = self._log(t), self.S.square()
-        printed = 64 / S2 * D * log + 16 * self.C1**2 * self.depth / (S2 * self.lam_0) * log.square()
-        return torch.maximum(printed, self.lam_0)
+        log, (first, second) = self._log(t), self._lam
+        return torch.maximum(log * (first * D + second * log), self.lam_0)
 
     def iota(self, D: Tensor, t: Tensor) -> Tensor:
         """16 sqrt(D_t log(4t^2/delta)) + 8 C1 sqrt(L/lam_0) log(4t^2/delta)"""
         log = self._log(t)
-        return 16 * (D * log).sqrt() + 8 * self.C1 * (self.depth / self.lam_0).sqrt() * log
+        return 16 * (D * log).sqrt() + self._iota * log
 
     def nu(self, D: Tensor, t: Tensor) -> Tensor:
         """C (1 + sqrt(L) S + L S^2) iota_t + 1
 
-        (Lemma 4.1 prints nu2_t as a set, with the confidence set's own condition inside: a misprint.)
+        (The lemma of Algorithm 2 prints nu2_t as a set, with the condition of the confidence set inside: a misprint.)
         """
-        growth = 1 + math.sqrt(self.depth) * self.S + self.depth * self.S.square()
-        return self.C * growth * self.iota(D, t) + 1
+        return self._nu * self.iota(D, t) + 1
 
     def _log(self, t: Tensor) -> Tensor:
         """log(4t^2/delta) with t >= 1"""
-        return math.log(4 / self.delta) + 2 * t.clamp_min(1).to(self.S.dtype).log()
+        return t.clamp_min(1).to(self.lam_0.dtype).log().mul_(2).add_(self._log_4_delta)
 
 
 def condition(

@@ -17,7 +17,7 @@ halves. TrainNN parts the pairs, so that the network itself keeps all its weight
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -80,15 +80,21 @@ class Theory(nn.Module):
         self.delta = delta
         for name, values in (("S", S), ("kappa", kappa), ("factor", factor)):
             self.register_buffer(name, values, persistent=False)
+        self._derive()
         lam_0 = self.formulas.lam_0
         self.register_buffer("t", torch.zeros_like(lam_0, dtype=torch.long))
-        self.register_buffer("lam", lam_0)
+        self.register_buffer("lam", lam_0.clone())
 
-    @property
-    def formulas(self) -> TheoryRadius:
-        """lam_t, iota_t, nu_t as functions of D_t and t"""
+    def _derive(self) -> None:
+        """What follows from the settings: lam_t, iota_t, nu_t as functions of D_t and t."""
         C = self.constants.C7 if self.weighted else self.constants.C6
-        return TheoryRadius(self.S, self.depth, self.delta, self.constants.C1, C)
+        self.formulas = TheoryRadius(self.S, self.depth, self.delta, self.constants.C1, C)
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "Theory":
+        """Move or cast: what is derived from the buffers goes along."""
+        super()._apply(fn, *args, **kwargs)
+        self._derive()
+        return self
 
     def designs(self) -> tuple[AdaptiveDesign, FullDesign]:
         """The design matrix V_t = sum phi phi^T + kappa lam_t I or W_t = sum mu'(f) phi phi^T + lam_t I, and the matrix

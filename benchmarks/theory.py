@@ -1,0 +1,38 @@
+"""What the exact matrices of theory mode cost."""
+
+from statistics import median
+
+from benchmarks.measure import Row, peak_memory, row, seconds, trainer
+from nl_lightning import NeuralLogUCB2
+from nl_lightning.data import BanditData
+from nl_lightning.environments import Synthetic
+
+
+def rounds_of_theory_mode() -> list[Row]:
+    """Rounds of NeuralLog-UCB-2 in theory mode against those of the diagonal practical run, TrainNN aside."""
+    rounds = 2000
+
+    def play(dim: int, mode: str) -> float:
+        # TrainNN would come after more rounds than there are
+        agent = NeuralLogUCB2(dim, width=20, mode=mode, update_every=2 * rounds)  # type: ignore[arg-type]
+        fitting, data = trainer(), BanditData(Synthetic("h1", dim=dim), rounds)
+        return seconds(lambda: fitting.fit(agent, data), 1)
+
+    rows = []
+    # [x, x]/sqrt(2) has 2d inputs: d = 10 has the 20 x 20 + 20 = 420 parameters of the practical network with d = 20
+    for dim, parameters in ((10, 420), (20, 820)):
+        play(dim, "theory"), play(20, "practical")
+        theory, practical = zip(*((play(dim, "theory"), play(20, "practical")) for _ in range(5)), strict=True)
+        what = f"rounds of theory mode, d={dim}, m=20, p={parameters}, T={rounds} / practical, diagonal, d=20"
+        rows.append(row(what, list(theory), list(practical), 10, f"{median(theory) / rounds * 1e6:.0f} us a round"))
+    return rows
+
+
+def memory() -> list[Row]:
+    """Peak resident size of 500 rounds with 40,016 parameters, TrainNN included."""
+    peak = peak_memory("benchmarks.theory", "wide_fit()")
+    return [("peak memory of theory mode, p=40,016, 500 rounds", f"{peak:.2f} GB", "< 2 GB", peak < 2)]
+
+
+def wide_fit() -> None:
+    trainer().fit(NeuralLogUCB2(20, width=976, mode="theory"), BanditData(Synthetic("h1"), 500))
