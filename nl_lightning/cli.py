@@ -311,6 +311,12 @@ def _compare(arguments: list[str]) -> None:
     compare.main(arguments, fit=lambda options: main(["fit", *options]))
 
 
+def _diagnose(arguments: list[str]) -> None:
+    from nl_lightning.diagnostics import diagnose
+
+    diagnose.main(by_class(arguments))
+
+
 def _tailbound(arguments: list[str]) -> None:
     from nl_lightning.diagnostics import tailbound
 
@@ -325,6 +331,7 @@ def _confidence(arguments: list[str]) -> None:
 
 _COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "compare": _compare,
+    "diagnose": _diagnose,
     "tailbound": _tailbound,
     "confidence": _confidence,
 }

@@ -57,12 +57,8 @@ class Samples(nn.Module):
         return self.square[:, : self.count, : self.count]
 
     def inner(self, factors: Factors) -> Tensor:
-        """g_i . g'_j of the samples with other gradients, (R, n, N): sum_l (delta_l . delta'_l)(z_{l-1} . z'_{l-1})"""
-        mine = self.factors()
-        total = torch.bmm(mine[-1], factors[-1].mT)
-        for delta, z, other_delta, other_z in zip(mine[::2], mine[1::2], factors[::2], factors[1::2], strict=False):
-            total.addcmul_(torch.bmm(delta, other_delta.mT), torch.bmm(z, other_z.mT))
-        return total
+        """g_i . g'_j of the samples with other gradients, (R, n, N)"""
+        return inner(self.factors(), factors)
 
     def append(self, factors: Factors) -> int:
         """One more sample a replica (N = 1); what comes back is its place."""
@@ -98,6 +94,14 @@ class Samples(nn.Module):
         for name in ("rows", "square"):
             take_shape(self, name, state_dict.get(prefix + name))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def inner(left: Factors, right: Factors) -> Tensor:
+    """g_i . g'_j of N and N' gradients, (R, N, N'): sum_l (delta_l . delta'_l)(z_{l-1} . z'_{l-1})"""
+    total = torch.bmm(left[-1], right[-1].mT)
+    for delta, z, other_delta, other_z in zip(left[::2], left[1::2], right[::2], right[1::2], strict=False):
+        total.addcmul_(torch.bmm(delta, other_delta.mT), torch.bmm(z, other_z.mT))
+    return total
 
 
 def squared_norm(factors: Factors) -> Tensor:
