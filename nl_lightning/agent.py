@@ -6,18 +6,14 @@ The state of an agent is its network, its design matrices, its radii, its buffer
 float64.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal, cast
 
 import lightning as L
 import torch
-from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from nl_lightning import training
 from nl_lightning.adaptive import AdaptiveDesign
 from nl_lightning.buffer import ReplayBuffer
 from nl_lightning.callbacks import Confidence
@@ -31,19 +27,20 @@ from nl_lightning.checks import (
 )
 from nl_lightning.design import DESIGNS, DesignKind, DiagonalDesign, FullDesign
 from nl_lightning.environments import Deal
-from nl_lightning.errors import InputError, TrainNNDiverged
+from nl_lightning.errors import InputError
+from nl_lightning.learner import Learner
 from nl_lightning.link import SLOPE_BOUND, mu, slope
 from nl_lightning.networks import MLP, Factors, Init
 from nl_lightning.radii import Radius
 from nl_lightning.randomness import ActionNoise
-from nl_lightning.rounds import Choice, TrainingBatch, View
+from nl_lightning.rounds import Choice, View
 from nl_lightning.settings import SETTINGS, PerReplica, SettingName, per_replica
-from nl_lightning.theory import Constants, Theory, doubled
+from nl_lightning.theory import Constants, Theory
 
 Mode = Literal["practical", "theory"]
 
 
-class Agent(L.LightningModule, ABC):
+class Agent(Learner):
     """A logistic bandit algorithm over R replicas.
 
     Args:
@@ -97,8 +94,6 @@ class Agent(L.LightningModule, ABC):
     effective_dimension: Tensor
     """(R,), the log-determinant that the radius grows with"""
     _information_weight: Tensor
-    diverged_at: Tensor
-    """(R,), the round in which TrainNN diverged, 0 where it did not"""
 
     def __init__(
         self,
@@ -219,16 +214,6 @@ class Agent(L.LightningModule, ABC):
 
     # ---- a round ------------------------------------------------------------------------------------------------
 
-    @property
-    def replicas(self) -> int:
-        """R"""
-        return len(self.settings.seeds)
-
-    @property
-    def rounds(self) -> Tensor:
-        """(R,): observed rounds"""
-        return self.buffer.length
-
     def act(self, arms: Tensor) -> Choice:
         """Choose an arm for every replica from (R, K, d), or from (K, d) shown to all. Only random draws change."""
         arms = check_arms(arms, self.replicas, self.dim, self.network.weights[0])
@@ -336,82 +321,18 @@ class Agent(L.LightningModule, ABC):
             design.set_ridge(self.theory.ridge())
         self._buffers["radius"] = self._radius(dimension)
 
+    def _has_trained(self, replicas: Tensor) -> None:
+        if self.theory is not None and self.variance_weighted and isinstance(self.design, AdaptiveDesign):
+            # W_t weighs round t by mu'(f(x_t; theta_t)): by the parameters in force at the next decision
+            f = self.theory.f(self.network, self.buffer.newest())
+            self.design.reweigh(slope(f).squeeze(1), replicas & (self.rounds > 0))
+
     def regularisation(self, dimension: Tensor, t: Tensor) -> Tensor:
         """lam (C, R), in theory mode lam_t, of rounds with numbers (C,) and effective dimensions (C, R)."""
         lam = self.lam.expand_as(dimension)
         return lam if self.theory is None else self.theory.formulas.lam(dimension, t.unsqueeze(1).to(lam.device))
 
-    def weights(self, replica: int = 0) -> list[Tensor]:
-        """[W_1, ..., W_L] of one replica, each (out, in)"""
-        return [weight[replica].detach().clone() for weight in self.network.weights]
-
-    # ---- TrainNN ------------------------------------------------------------------------------------------------
-
-    def train_nn(self) -> None:
-        """TrainNN on the buffer."""
-        self._train_nn(*self.buffer.rows())
-
-    @torch.no_grad()
-    def _train_nn(self, x: Tensor, reward: Tensor, resting: Tensor | None = None) -> None:
-        weights = list(self.network.weights)
-        before = [weight.clone() for weight in weights]
-        still = self.diverged_at > 0
-        if resting is not None:
-            still = still | resting
-        descent = self._descent()
-        if self.theory is not None:
-            x = doubled(x)
-        if descent.anchor is not None or not self.warm_start:
-            for weight, initial in zip(weights, self.initial_weights, strict=True):
-                weight.copy_(torch.where(still[:, None, None], weight, initial))
-        hopeless = descent.hopeless()
-        loss = training.descend(weights, x, reward, descent, hopeless | still)
-        failed = (hopeless | training.has_diverged(loss, observations=x.shape[1])) & ~still
-        if failed.any():
-            for weight, old in zip(weights, before, strict=True):
-                weight.copy_(torch.where(failed[:, None, None], old, weight))
-            self._mark_diverged(failed, descent)
-        if self.theory is not None and self.variance_weighted and isinstance(self.design, AdaptiveDesign):
-            # W_t weighs round t by mu'(f(x_t; theta_t)): by the parameters in force at the next decision
-            f = self.theory.f(self.network, self.buffer.newest())
-            self.design.reweigh(slope(f).squeeze(1), ~still & (self.rounds > 0))
-
-    def _descent(self) -> training.Descent:
-        """Step, number of steps and penalty of TrainNN."""
-        if self.theory is not None:
-            return self.theory.descent(self.lr, self.steps, self.horizon, tuple(self.initial_weights))
-        lr = torch.full_like(self.lam, training.LR if self.lr is None else self.lr)
-        return training.Descent(lr, training.STEPS if self.steps is None else self.steps, self.lam)
-
-    def _mark_diverged(self, failed: Tensor, descent: training.Descent) -> None:
-        """Stop, or mark the replicas that failed and let the others go on."""
-        replicas = failed.nonzero().flatten().tolist()
-        if self._mark_divergence:
-            self.diverged_at = torch.where(failed, self.rounds.clamp_min(1), self.diverged_at)
-            self._any_diverged = True
-            if not (self.diverged_at > 0).all():
-                return
-        first = replicas[0]
-        settings = self.settings.of(first)
-        listed = ", ".join(f"{name} = {value:g}" for name, value in settings.items())
-        others = f" (so did {len(replicas) - 1} other replicas)" if len(replicas) > 1 else ""
-        raise TrainNNDiverged(
-            f"TrainNN diverged in replica {first} ({listed}) at round {int(self.rounds[first])}{others}: "
-            f"{descent.why_diverged(first)}. Its parameters are those from before this call."
-        )
-
-    @property
-    def alive(self) -> Tensor | None:
-        """(R,): the replicas whose TrainNN did not diverge; None where all are."""
-        return self.diverged_at == 0 if self._any_diverged else None
-
     # ---- Lightning ----------------------------------------------------------------------------------------------
-
-    def training_step(self, batch: TrainingBatch, batch_idx: int) -> None:
-        """One batch is one call of TrainNN, and one optimizer step: ``trainer.global_step`` counts calls of TrainNN."""
-        if batch.due:
-            optimizer = cast(LightningOptimizer, self.optimizers())
-            optimizer.step(partial(self._train_nn, batch.x, batch.reward, batch.resting))
 
     def test_step(self, batch: Deal, batch_idx: int) -> None:
         """The frozen agent on rounds it has not seen: mean reward and regret of a round."""
@@ -419,14 +340,6 @@ class Agent(L.LightningModule, ABC):
         arm = torch.stack([choice.arm for choice in choices], dim=1).unsqueeze(2)
         for name, values in (("reward", batch.reward), ("regret", batch.regret)):
             self.log(f"test/{name}", values.gather(2, arm).mean(), batch_size=arm.numel())
-
-    def configure_optimizers(self) -> Optimizer:
-        return training.GradientDescent(self.network.parameters(), {"lr": self.lr})
-
-    def setup(self, stage: str) -> None:
-        """The horizon of a fit is its number of rounds."""
-        if self.horizon is None:
-            self.horizon = getattr(getattr(self.trainer, "datamodule", None), "rounds", None)
 
     def configure_callbacks(self) -> list[L.Callback]:
         return [Confidence()]

@@ -1,7 +1,7 @@
 """A fit under Lightning is the same as acting, observing and training by hand; to stop and go on changes nothing."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning as L
 import pyarrow.parquet as pq
@@ -18,18 +18,22 @@ from nl_lightning.files import BesideCheckpointIO
 from nl_lightning.rounds import Round
 from nl_lightning.run import Checkpoints, Recorder
 from tests.conftest import QUIET, Fit
+from tests.test_agents import VARIANTS
 
 
-def make(name: str, **settings: Any) -> Agent:
+def make(name: str, design: str = "diagonal", **settings: Any) -> Agent:
     size = {} if issubclass(AGENTS[name], LinearAgent) else {"width": 6}
+    if design == "theory":
+        # lr and steps of the paper's Condition, whose horizon is that of the fit; TrainNN by hand must be told
+        return AGENTS[name](4, **size, mode="theory", **{"update_every": 20, "replicas": 2, **settings})
+    settings = {"design": design, **settings}
     return AGENTS[name](4, **size, **{"steps": 10, "update_every": 20, "replicas": 2, "lr": 0.005, **settings})
 
 
-@pytest.mark.parametrize("name", AGENTS)
-@pytest.mark.parametrize("design", ["diagonal", "full"])
+@pytest.mark.parametrize(("name", "design"), VARIANTS)
 def test_fit_equals_act_observe_train_nn(name: str, design: str, fit: Fit) -> None:
     agent, rounds = fit(make(name, design=design), rounds=70)
-    by_hand = make(name, design=design)
+    by_hand = make(name, design=design, horizon=70)
     environment = Synthetic("h1", dim=4, arms=4, pool=30)
     environment.prepare(by_hand.settings.seeds, torch.empty(0))
     for t in range(70):
@@ -47,11 +51,11 @@ def test_fit_equals_act_observe_train_nn(name: str, design: str, fit: Fit) -> No
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", AGENTS)
-def test_replicas_of_a_fit_equal_single_fits(name: str, fit: Fit) -> None:
-    _, together = fit(make(name, replicas=3).double(), rounds=60)
+@pytest.mark.parametrize(("name", "design"), VARIANTS)
+def test_replicas_of_a_fit_equal_single_fits(name: str, design: str, fit: Fit) -> None:
+    _, together = fit(make(name, design, replicas=3).double(), rounds=60)
     for r in range(3):
-        _, alone = fit(make(name, replicas=1, seed=r).double(), rounds=60)
+        _, alone = fit(make(name, design, replicas=1, seed=r).double(), rounds=60)
         assert torch.equal(alone.arm[0], together.arm[r])
         torch.testing.assert_close(alone.regret[0].cumsum(0), together.regret[r].cumsum(0))
         torch.testing.assert_close(alone.score[0], together.score[r], rtol=1e-8, atol=1e-10)
@@ -108,12 +112,14 @@ def assert_same_result(one: Path, other: Path) -> None:
         assert torch.equal(value, second[key]) if isinstance(value, torch.Tensor) else value == second[key]
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(("name", "design"), VARIANTS)
 @pytest.mark.parametrize("stop", [1, 3, 6])
-def test_stop_and_resume_is_bit_for_bit(name: str, stop: int, tmp_path: Path) -> None:
-    trainer_of(tmp_path / "whole").fit(make(name), data())
-    trainer_of(tmp_path / "cut", max_steps=stop).fit(make(name), data())
-    trainer_of(tmp_path / "cut").fit(make(name), data(), ckpt_path=tmp_path / "cut" / "checkpoints" / "last.ckpt")
+def test_stop_and_resume_is_bit_for_bit(name: str, design: str, stop: int, tmp_path: Path) -> None:
+    """With 15 dimensions (theory) or 30 (full), some stop before the primal form of the matrices and some behind."""
+    last = tmp_path / "cut" / "checkpoints" / "last.ckpt"
+    trainer_of(tmp_path / "whole").fit(make(name, design), data())
+    trainer_of(tmp_path / "cut", max_steps=stop).fit(make(name, design), data())
+    trainer_of(tmp_path / "cut").fit(make(name, design), data(), ckpt_path=last)
     assert_same_result(tmp_path / "whole", tmp_path / "cut")
     assert not (tmp_path / "cut" / "rounds").exists()
 
@@ -251,7 +257,8 @@ def test_double_precision_by_trainer_flag(tmp_path: Path) -> None:
     assert agent.network.weights[0].dtype == agent.buffer.x.dtype == torch.float64
 
 
-def test_the_buffer_and_the_designs_move_with_the_agent() -> None:
-    agent = NeuralLogUCB2(4).double()
+@pytest.mark.parametrize("mode", ["practical", "theory"])
+def test_the_buffer_and_the_designs_move_with_the_agent(mode: Literal["practical", "theory"]) -> None:
+    agent = NeuralLogUCB2(4, mode=mode).double()
     tensors = {**dict(agent.named_buffers()), **dict(agent.named_parameters())}
     assert {t.dtype for t in tensors.values()} == {torch.float64, torch.int64}

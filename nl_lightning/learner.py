@@ -1,0 +1,127 @@
+"""The learning half of an agent: the reward network of R replicas, its replay buffer, and TrainNN."""
+
+from abc import ABC
+from functools import partial
+from typing import cast
+
+import lightning as L
+import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from nl_lightning import training
+from nl_lightning.buffer import ReplayBuffer
+from nl_lightning.errors import TrainNNDiverged
+from nl_lightning.networks import MLP
+from nl_lightning.rounds import TrainingBatch
+from nl_lightning.settings import ReplicaSettings
+from nl_lightning.theory import Theory, doubled
+
+
+class Learner(L.LightningModule, ABC):
+    """A LightningModule whose ``training_step`` is TrainNN."""
+
+    settings: ReplicaSettings
+    network: MLP
+    initial_weights: nn.ParameterList
+    """theta_0"""
+    buffer: ReplayBuffer
+    theory: Theory | None
+    lam: Tensor
+    lr: float | None
+    steps: int | None
+    horizon: int | None
+    warm_start: bool
+    diverged_at: Tensor
+    """(R,), the round in which TrainNN diverged, 0 where it did not"""
+    _mark_divergence: bool
+    _any_diverged: bool
+
+    @property
+    def replicas(self) -> int:
+        """R"""
+        return len(self.settings.seeds)
+
+    @property
+    def rounds(self) -> Tensor:
+        """(R,): observed rounds"""
+        return self.buffer.length
+
+    def weights(self, replica: int = 0) -> list[Tensor]:
+        """[W_1, ..., W_L] of one replica, each (out, in)"""
+        return [weight[replica].detach().clone() for weight in self.network.weights]
+
+    def train_nn(self) -> None:
+        """TrainNN on the buffer."""
+        self._train_nn(*self.buffer.rows())
+
+    @torch.no_grad()
+    def _train_nn(self, x: Tensor, reward: Tensor, resting: Tensor | None = None) -> None:
+        weights = list(self.network.weights)
+        before = [weight.clone() for weight in weights]
+        still = self.diverged_at > 0
+        if resting is not None:
+            still = still | resting
+        descent = self._descent()
+        if self.theory is not None:
+            x = doubled(x)
+        if descent.anchor is not None or not self.warm_start:
+            for weight, initial in zip(weights, self.initial_weights, strict=True):
+                weight.copy_(torch.where(still[:, None, None], weight, initial))
+        hopeless = descent.hopeless()
+        loss = training.descend(weights, x, reward, descent, hopeless | still)
+        failed = (hopeless | training.has_diverged(loss, observations=x.shape[1])) & ~still
+        if failed.any():
+            for weight, old in zip(weights, before, strict=True):
+                weight.copy_(torch.where(failed[:, None, None], old, weight))
+            self._mark_diverged(failed, descent)
+        self._has_trained(~still)
+
+    def _has_trained(self, replicas: Tensor) -> None:
+        """What follows from new parameters of these replicas (R,)."""
+
+    def _descent(self) -> training.Descent:
+        """Step, number of steps and penalty of TrainNN."""
+        if self.theory is not None:
+            return self.theory.descent(self.lr, self.steps, self.horizon, tuple(self.initial_weights))
+        lr = torch.full_like(self.lam, training.LR if self.lr is None else self.lr)
+        return training.Descent(lr, training.STEPS if self.steps is None else self.steps, self.lam)
+
+    def _mark_diverged(self, failed: Tensor, descent: training.Descent) -> None:
+        """Stop, or mark the replicas that failed and let the others go on."""
+        replicas = failed.nonzero().flatten().tolist()
+        if self._mark_divergence:
+            self.diverged_at = torch.where(failed, self.rounds.clamp_min(1), self.diverged_at)
+            self._any_diverged = True
+            if not (self.diverged_at > 0).all():
+                return
+        first = replicas[0]
+        settings = self.settings.of(first)
+        listed = ", ".join(f"{name} = {value:g}" for name, value in settings.items())
+        others = f" (so did {len(replicas) - 1} other replicas)" if len(replicas) > 1 else ""
+        raise TrainNNDiverged(
+            f"TrainNN diverged in replica {first} ({listed}) at round {int(self.rounds[first])}{others}: "
+            f"{descent.why_diverged(first)}. Its parameters are those from before this call."
+        )
+
+    @property
+    def alive(self) -> Tensor | None:
+        """(R,): the replicas whose TrainNN did not diverge; None where all are."""
+        return self.diverged_at == 0 if self._any_diverged else None
+
+    # ---- Lightning ----------------------------------------------------------------------------------------------
+
+    def training_step(self, batch: TrainingBatch, batch_idx: int) -> None:
+        """One batch is one call of TrainNN, and one optimizer step: ``trainer.global_step`` counts calls of TrainNN."""
+        if batch.due:
+            optimizer = cast(LightningOptimizer, self.optimizers())
+            optimizer.step(partial(self._train_nn, batch.x, batch.reward, batch.resting))
+
+    def configure_optimizers(self) -> Optimizer:
+        return training.GradientDescent(self.network.parameters(), {"lr": self.lr})
+
+    def setup(self, stage: str) -> None:
+        """The horizon of a fit is its number of rounds."""
+        if self.horizon is None:
+            self.horizon = getattr(getattr(self.trainer, "datamodule", None), "rounds", None)
