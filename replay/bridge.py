@@ -142,7 +142,7 @@ def action_distribution(
     distribution = np.zeros((log.rows, log.n_items, log.positions))
     frozen = FrozenAgent(agent, features)
     for batch in batches(log, features, setting, agent.replicas):
-        values = frozen.mean_and_bonus(batch)
+        values = frozen.look_up(batch)
         for draw in range(draws):
             arm = frozen.picked(values, batch, draw)[replica]
             item = batch.item.gather(1, arm.unsqueeze(1)).squeeze(1)

@@ -62,13 +62,16 @@ class FrozenAgent:
     def __init__(self, agent: Agent, features: Features) -> None:
         self.agent = agent
         self.features = features.to(agent.network.weights[0])
-        strides = self._number_users()
-        entries = strides * features.positions * len(features.item) * _AFFINITIES
+        self._contexts = self._number_users() * features.positions
+        entries = _AFFINITIES * self._contexts * len(features.item)
         self._place: Tensor | None = None
         if entries <= _ENTRIES:
-            # where (user, position, item, affinity) stands among the known arms, -1 where it is not known
+            # Where (affinity, user, position, item) stands among the known arms, -1 where it is not known. Nearly all
+            # affinities are 0: in this order the entries that are looked up lie side by side.
             self._place = torch.full((entries,), -1, dtype=torch.int32, device=agent.device)
-        self._known = torch.empty(agent.replicas, 0, 2, dtype=torch.float64, device=agent.device)
+        # the score, which is the same each time, or what Thompson sampling draws it from: mean and bonus
+        columns = 2 if agent.thompson else 1
+        self._known = torch.empty(agent.replicas, 0, columns, dtype=torch.float64, device=agent.device)
         self._count = 0
 
     def _number_users(self) -> int:
@@ -86,15 +89,16 @@ class FrozenAgent:
         self._part_of_number = self._part_of_number.to(self.agent.device)
         return stride
 
-    def mean_and_bonus(self, batch: Shown) -> Tensor:
-        """(R, N, K, 2)"""
+    def look_up(self, batch: Shown) -> Tensor:
+        """(R, N, K, 1), the scores, or (R, N, K, 2), the means and bonuses of a Thompson agent"""
         if self._place is None:
             everything = torch.ones_like(batch.item, dtype=torch.bool)
             return self._compute(batch, *everything.nonzero(as_tuple=True)).unflatten(1, batch.item.shape)
         number = self._part_of_number.gather(0, batch.codes).sum(1)
         context = (number * self.features.positions + batch.position - 1).unsqueeze(1)
         step = batch.affinity.long()
-        key = (context * len(self.features.item) + batch.item) * _AFFINITIES + step.clamp_max(_AFFINITIES - 1)
+        step_context = step.clamp_max(_AFFINITIES - 1) * self._contexts + context
+        key = step_context * len(self.features.item) + batch.item
         place = self._place[key]
         # affinities that are no small whole numbers have no place
         special = (batch.affinity != step) | (step >= _AFFINITIES)
@@ -119,7 +123,7 @@ class FrozenAgent:
         fresh, one = fresh[:room], one[:room]
         stop = self._count + len(fresh)
         if stop > self._known.shape[1]:
-            grown = self._known.new_empty(self.agent.replicas, 2 * stop, 2)
+            grown = self._known.new_empty(self.agent.replicas, 2 * stop, self._known.shape[2])
             grown[:, : self._count] = self._known[:, : self._count]
             self._known = grown
         self._known[:, self._count : stop] = self._compute(batch, event[one], slot[one])
@@ -127,27 +131,27 @@ class FrozenAgent:
         self._count = stop
 
     def picked(self, values: Tensor, batch: Shown, draw: int = 0) -> Tensor:
-        """(R, N): the chosen arm, given means and bonuses; ``draw`` numbers repeated draws."""
+        """(R, N): the chosen arm, given what was looked up; ``draw`` numbers repeated draws."""
         agent, arms = self.agent, batch.item.shape[1]
         rows = batch.row.cpu()
         numbers = [agent.noise.of_rows(replica, rows, arms, draw) for replica in range(agent.replicas)]
         uniform = torch.stack([u for u, _ in numbers]).to(values)
-        mean, bonus = values.unbind(-1)
         if not agent.thompson:
-            return agent.best(mean + bonus, uniform)
+            return agent.best(values.squeeze(-1), uniform)
+        mean, bonus = values.unbind(-1)
         normal = torch.stack([n for _, n in numbers if n is not None]).to(values)
         return agent.best(torch.addcmul(mean, bonus, normal), uniform)
 
     def _compute(self, batch: Shown, event: Tensor, slot: Tensor) -> Tensor:
-        """(R, M, 2): mean and bonus of single arms (M,), given by their event and their place in it."""
+        """(R, M, 1 or 2), as in ``look_up``, of single arms (M,), given by their event and their place in it."""
         parts = []
         for start in range(0, len(event), _ARMS_AT_ONCE):
             e, k = event[start : start + _ARMS_AT_ONCE], slot[start : start + _ARMS_AT_ONCE]
             item, affinity = batch.item[e, k].unsqueeze(1), batch.affinity[e, k].unsqueeze(1)
             arms = self.features.arms(batch.codes[e], batch.position[e], item, affinity).squeeze(1)
-            pair = self.agent.mean_and_bonus(arms.unsqueeze(0).expand(self.agent.replicas, -1, -1))
-            parts.append(torch.stack(pair, dim=-1))
-        return torch.cat(parts, dim=1) if parts else self._known.new_empty(self.agent.replicas, 0, 2)
+            mean, bonus = self.agent.mean_and_bonus(arms.unsqueeze(0).expand(self.agent.replicas, -1, -1))
+            parts.append(torch.stack([mean, bonus] if self.agent.thompson else [mean + bonus], dim=-1))
+        return torch.cat(parts, dim=1) if parts else self._known[:, :0]
 
 
 class Evaluation(L.LightningModule):
@@ -176,7 +180,7 @@ class Evaluation(L.LightningModule):
 
     @torch.inference_mode()
     def test_step(self, batch: Shown, batch_idx: int) -> None:
-        values = self.frozen.mean_and_bonus(batch)
+        values = self.frozen.look_up(batch)
         match = self.frozen.picked(values, batch) == batch.logged
         probability = match.double()
         for draw in range(1, self.draws):

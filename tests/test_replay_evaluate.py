@@ -108,17 +108,20 @@ def test_estimates_are_those_of_the_twin(name: str, protocol: Protocol, arms: in
 
 
 @pytest.mark.parametrize("limit", [{"_ENTRIES": 0}, {"_KNOWN": 40}, {"_AFFINITIES": 2}, {"_SCORES_AT_ONCE": 999}])
-def test_looking_arms_up_changes_nothing(limit: dict[str, int], log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, features = trained("NeuralLog-UCB-1", log, replicas=3), Features.fit(log)
+@pytest.mark.parametrize("name", ["NeuralLog-UCB-1", "NeuralLog-TS-1"])
+def test_looking_arms_up_changes_nothing(
+    name: str, limit: dict[str, int], log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, features = trained(name, log, replicas=3), Features.fit(log)
     setting = Setting("affinity", 5, None, 0)
 
     def values() -> torch.Tensor:
         frozen = FrozenAgent(agent, features)
-        return torch.cat([frozen.mean_and_bonus(batch) for batch in batches(log, features, setting, 3)], dim=1)
+        return torch.cat([frozen.look_up(batch) for batch in batches(log, features, setting, 3)], dim=1)
 
     usual = values()
-    (name,) = limit
-    monkeypatch.setattr(evaluator, name, limit[name])
+    ((constant, value),) = limit.items()
+    monkeypatch.setattr(evaluator, constant, value)
     torch.testing.assert_close(values(), usual, rtol=1e-12, atol=1e-12)
 
 
