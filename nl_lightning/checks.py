@@ -76,6 +76,10 @@ def check_theory(agent: "Agent", depth: int, width: int) -> None:
     for name, given, only in (("design", agent.design_kind, "full"), ("init", agent.init, "symmetric")):
         if given != only:
             raise InputError(f"Theory mode has {name} {only!r} only, got {given!r}; leave it out.")
+    for S in agent.settings.S:
+        # its square and its inverse are in every formula
+        if not 1e-50 < S < 1e50:
+            raise InputError(f"Theory mode computes with 1/S^2 and S^2: S must lie between 1e-50 and 1e50, got {S:g}.")
     for name in ("nu", "lam"):
         if len(set(getattr(agent.settings, name))) > 1:
             raise InputError(

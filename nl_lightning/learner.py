@@ -32,6 +32,9 @@ class Learner(L.LightningModule, ABC):
     lr: float | None
     steps: int | None
     horizon: int | None
+    """T as it was given"""
+    _fit_horizon: int | None = None
+    """T of a fit"""
     warm_start: bool
     diverged_at: Tensor
     """(R,), the round in which TrainNN diverged, 0 where it did not"""
@@ -84,7 +87,8 @@ class Learner(L.LightningModule, ABC):
     def _descent(self) -> training.Descent:
         """Step, number of steps and penalty of TrainNN."""
         if self.theory is not None:
-            return self.theory.descent(self.lr, self.steps, self.horizon, tuple(self.initial_weights))
+            horizon = self._fit_horizon if self.horizon is None else self.horizon
+            return self.theory.descent(self.lr, self.steps, horizon, tuple(self.initial_weights))
         lr = torch.full_like(self.lam, training.LR if self.lr is None else self.lr)
         return training.Descent(lr, training.STEPS if self.steps is None else self.steps, self.lam)
 
@@ -97,7 +101,9 @@ class Learner(L.LightningModule, ABC):
             if not (self.diverged_at > 0).all():
                 return
         first = replicas[0]
-        settings = self.settings.of(first)
+        # nu and lam have no effect in theory mode
+        unused = () if self.theory is None else ("nu", "lam")
+        settings = {name: value for name, value in self.settings.of(first).items() if name not in unused}
         listed = ", ".join(f"{name} = {value:g}" for name, value in settings.items())
         others = f" (so did {len(replicas) - 1} other replicas)" if len(replicas) > 1 else ""
         raise TrainNNDiverged(
@@ -123,5 +129,5 @@ class Learner(L.LightningModule, ABC):
 
     def setup(self, stage: str) -> None:
         """The horizon of a fit is its number of rounds."""
-        if self.horizon is None:
-            self.horizon = getattr(getattr(self.trainer, "datamodule", None), "rounds", None)
+        if stage == "fit":
+            self._fit_horizon = getattr(getattr(self.trainer, "datamodule", None), "rounds", None)

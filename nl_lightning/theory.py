@@ -29,6 +29,9 @@ from nl_lightning.networks import MLP, Factors, factors
 from nl_lightning.radii import TheoryRadius, condition
 from nl_lightning.training import Descent
 
+_STEPS = 1_000_000
+"""More gradient steps in one call of TrainNN are a mistake."""
+
 
 class Constants(NamedTuple):
     """The absolute constants that the theory leaves open."""
@@ -147,6 +150,11 @@ class Theory(nn.Module):
             horizon = 1
         C4, C5 = self.constants.C4, self.constants.C5
         step, count = condition(self.lam, self.S, self.width, self.depth, horizon, C4, C5)
+        if steps is None and (most := int(count.max())) > _STEPS:
+            raise InputError(
+                f"The paper's Condition asks for J = {most:,} gradient steps in one call of TrainNN (lam_t is "
+                f"{float(self.lam.min()):.3g}, T is {horizon}); give steps and lr, or take a smaller S."
+            )
         return Descent(
             lr=step if lr is None else torch.full_like(step, lr),
             steps=count if steps is None else steps,

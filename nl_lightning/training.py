@@ -51,23 +51,32 @@ class Descent(NamedTuple):
     def why_diverged(self, replica: int) -> str:
         """What happened, and what to change."""
         lr, lam = float(self.lr[replica]), float(self.lam[replica])
-        if lr * lam < 1:
-            return f"the loss grew beyond all bounds; take a smaller lr (it is {lr:g}) or a larger lam"
-        what = f"lr * lam = {lr * lam:g}, and descent on lam |theta|^2 does not contract from 1 on; "
+        grew = lr * lam < 1
         if self.anchor is not None:
-            return what + f"here lam is m lam_t / 2 = {lam:g}: take lr < {1 / lam:g}, or leave it out"
-        return what + f"take lam < {1 / lr:g} or lr < {1 / lam:g}"
+            advice = f"take a smaller lr (it is {lr:g}) or, where that comes from the paper's Condition, a smaller C5"
+            if grew:
+                return f"the loss grew beyond all bounds; {advice}, and arms x of length 1"
+            return f"lr * m lam_t / 2 = {lr * lam:g}, and descent does not contract from 1 on; {advice}"
+        if grew:
+            return f"the loss grew beyond all bounds; take a smaller lr (it is {lr:g}) or a larger lam"
+        return (
+            f"lr * lam = {lr * lam:g}, and descent on lam |theta|^2 does not contract from 1 on; "
+            f"take lam < {1 / lr:g} or lr < {1 / lam:g}"
+        )
 
 
 def descend(weights: Sequence[Tensor], x: Tensor, reward: Tensor, descent: Descent, still: Tensor) -> Tensor:
     """TrainNN of all replicas but those that stand ``still`` (R,); what comes back is their loss, (R,)."""
     lr, lam = descent.lr.masked_fill(still, 0).to(x.dtype), descent.lam.to(x.dtype)
-    steps = descent.steps
-    taken = 0
-    for stop in [steps] if isinstance(steps, int) else sorted(set(steps.tolist())):
-        going = lr if isinstance(steps, int) else lr.masked_fill(steps <= taken, 0)
-        train_nn(weights, x, reward, lam, going, stop - taken, descent.scale, descent.anchor)
-        taken = stop
+    if isinstance(descent.steps, int):
+        train_nn(weights, x, reward, lam, lr, descent.steps, descent.scale, descent.anchor)
+    else:
+        # All go together, until one after the other has taken its steps.
+        steps, taken = descent.steps.masked_fill(still, 0), 0
+        for stop in sorted({*steps.tolist()} - {0}):
+            going = lr.masked_fill(steps <= taken, 0)
+            train_nn(weights, x, reward, lam, going, stop - taken, descent.scale, descent.anchor)
+            taken = stop
     f = activations(weights, x)[-1].squeeze(-1) * descent.scale
     penalised = weights if descent.anchor is None else [w - a for w, a in zip(weights, descent.anchor, strict=True)]
     return loss(f, reward, penalised, lam)

@@ -150,15 +150,12 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
             row = shown_arms.index_select(0, chosen)
             missing = missing.add(accepted, alpha=-1)
             on_round(_LoggedRound(play, accepted, row[:, play.head :].unsqueeze(1), missing, where, found))
-            confidence = (state["radius"], state["effective_dimension"])
-            steps.append((accepted, where, arm, row[:, 0], *confidence, chosen, score.view(-1), bonus.view(-1)))
+            values = (score.view(-1).index_select(0, chosen), bonus.view(-1).index_select(0, chosen))
+            steps.append((accepted, where, arm, row[:, 0], *values, state["radius"], state["effective_dimension"]))
             start = torch.minimum(where + accepted, end)
 
-    columns = [torch.stack(column) for column in zip(*steps, strict=True)]
-    # of the window's scores those of the chosen arms
-    chosen = columns[6]
-    columns[6:] = [values.gather(1, chosen) for values in columns[7:]]
-    accepted, where, arm, means, radius, dimension, score, bonus = (column.T for column in columns)
+    columns = [torch.stack(column, dim=1) for column in zip(*steps, strict=True)]
+    accepted, where, arm, means, score, bonus, radius, dimension = columns
     behind_last = torch.where(accepted, where + 1, begin.unsqueeze(1)).amax(1)
     return Played(
         accepted=accepted,

@@ -79,11 +79,21 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["confidence", "--dim=3", "--width=4", "--rounds=12", "--runs=8", f"--out={out}"])
     text = capsys.readouterr().out
     assert "in 8 of 8 runs: 100.0%" in text
+    assert "much larger than they need to be" in text
+    assert "not kept" not in text
     assert sorted(path.name for path in out.iterdir()) == ["confidence.csv", "confidence.png"]
     with (out / "confidence.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [int(row["t"]) for row in rows] == list(range(13))
     assert all(float(row["distance_max"]) < float(row["nu2"]) for row in rows)
+
+
+def test_a_promise_that_is_not_kept_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["confidence", "--dim=3", "--width=4", "--rounds=5", "--runs=20", "--C7=0.001", f"--out={tmp_path / 'sets'}"])
+    text = capsys.readouterr().out
+    assert "in 0 of 20 runs" in text
+    assert "The promise is not kept" in text
+    assert "larger than" not in text
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Log]:
 def make(name: str, replicas: int = 1, **settings: Any) -> Agent:
     given = {"nu": 0.3, "lr": 0.002, "steps": 4, "update_every": 20, "replicas": replicas, **settings}
     if given.get("mode") == "theory":
-        # a step for its large lam_t
-        given["lr"] = 1e-6
+        # a large S, or else a large lam_t would hold the network at its start
+        given |= {"lr": 1e-4, "S": 30.0}
     return AGENTS[name](42, **given).double()
 
 
@@ -131,8 +131,9 @@ def test_replicas_on_one_stream_equal_single_ones(name: str, mode: str, rounds: 
         assert keep.event[replica, :length].tolist() == kept.event[0].tolist()
         assert played.counts()["replicas"][replica] == counted.counts()["replicas"][0]
         torch.testing.assert_close(together.radius[replica], alone.radius[0], rtol=1e-9, atol=0)
-        for a, b in zip(together.weights(replica), alone.weights(), strict=True):
+        for a, b, start in zip(together.weights(replica), alone.weights(), alone.initial_weights, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+            assert (a - start[0]).abs().max() > 1e-3, "the parameters must move, or this says nothing of TrainNN"
 
 
 @pytest.mark.parametrize("bytes_at_once", [1, 300_000])

@@ -13,6 +13,8 @@ from nl_lightning.agent import Agent
 from nl_lightning.errors import InputError, TrainNNDiverged
 from nl_lightning.networks import MLP, Factors
 from nl_lightning.radii import TheoryRadius, condition
+from nl_lightning.training import Descent, descend
+from tests.conftest import Fit
 from tests.test_agents import deal
 from tests.theory_twin import NAMES, TheoryTwin
 
@@ -202,5 +204,52 @@ def test_errors() -> None:
     NeuralLogUCB2(4, mode="theory", lr=1e-4, steps=3).train_nn()
     wild = NeuralLogUCB2(4, mode="theory", lr=1.0, steps=3)
     wild.observe(wild.act(torch.ones(2, 4)), torch.ones(1))
-    with pytest.raises(TrainNNDiverged, match="here lam is m lam_t / 2"):
+    with pytest.raises(TrainNNDiverged, match=r"lr \* m lam_t / 2 = .*, and descent does not contract"):
         wild.train_nn()
+    far = NeuralLogUCB2(4, mode="theory", horizon=10)
+    far.observe(far.act(1e6 * torch.ones(2, 4)), torch.ones(1))
+    with pytest.raises(TrainNNDiverged, match=r"\(kappa = 10, S = 1, seed = 0\).*and arms x of length 1"):
+        far.train_nn()
+    long = NeuralLogUCB2(4, mode="theory", horizon=10**6, S=100.0)
+    with pytest.raises(InputError, match="gradient steps in one call of TrainNN"):
+        long.train_nn()
+    for S in (1e-160, 1e160):
+        with pytest.raises(InputError, match="S must lie between"):
+            NeuralLogUCB2(4, mode="theory", S=S)
+
+
+def test_the_horizon_is_that_of_each_fit(fit: Fit) -> None:
+    """Two fits of one agent; the steps of TrainNN after each tell its horizon."""
+    agent = NeuralLogUCB2(4, width=6, mode="theory", update_every=10)
+    for rounds in (20, 60):
+        fit(agent, rounds=rounds)
+        C = agent.constants
+        expected = condition(agent.theory.lam, agent.S, 6, 2, rounds, C.C4, C.C5)
+        torch.testing.assert_close(agent._descent().lr, expected[0])
+    assert agent.horizon is None
+    fixed = NeuralLogUCB2(4, width=6, mode="theory", update_every=10, horizon=500)
+    fit(fixed, rounds=20)
+    expected = condition(fixed.theory.lam, fixed.S, 6, 2, 500, 1.0, 1.0)
+    torch.testing.assert_close(fixed._descent().lr, expected[0])
+
+
+def test_replicas_take_different_numbers_of_steps() -> None:
+    """Each as if alone; who stands still moves no one, and lets no one wait for its steps."""
+    network = MLP([4, 6, 1], range(3)).double()
+    x = torch.randn(3, 7, 4, dtype=torch.float64)
+    reward = torch.randint(2, (3, 7)).double()
+    one = torch.ones(3, dtype=torch.float64)
+    start = [w.detach().clone() for w in network.weights]
+    still = torch.tensor([False, False, True])
+    weights = [w.clone() for w in start]
+    plan = Descent(0.01 * one, torch.tensor([3, 8, 10**12]), one, 2.0, start)
+    descend(weights, x, reward, plan, still)
+    for r, steps in enumerate([3, 8, 0]):
+        alone = [w[r : r + 1].clone() for w in start]
+        anchor = [w[r : r + 1] for w in start]
+        if steps:
+            descend(
+                alone, x[r : r + 1], reward[r : r + 1], Descent(0.01 * one[:1], steps, one[:1], 2.0, anchor), still[:1]
+            )
+        for mine, theirs in zip(weights, alone, strict=True):
+            torch.testing.assert_close(mine[r], theirs[0], rtol=1e-12, atol=1e-14)

@@ -185,19 +185,16 @@ def main(arguments: Sequence[str]) -> None:
     low, high = wilson(held, runs)
     ratio = (paths.distance / paths.radius).amax(1)
     console = Console()
+    promise = 1 - options.delta
+    kept = "The promise is not kept with these constants." if high < promise else ""
+    loose = "The sets are much larger than they need to be." if ratio.amax() < 0.5 else ""
     for line in (
         f"theta* lay in all {options.rounds + 1} confidence sets in {held} of {runs} runs: "
-        f"{held / runs:.1%} ({low:.1%} to {high:.1%}); promised are {1 - options.delta:.0%}.",
-        f"The distance came to at most {ratio.amax():.2f} of the radius (at t = {_worst(paths)}), "
-        f"at t = {options.rounds} to {(paths.distance[-1] / paths.radius[-1]).amax():.3f}: "
-        "the sets are much larger than they need to be.",
+        f"{held / runs:.1%} ({low:.1%} to {high:.1%}); promised are {promise:.0%}. {kept}".rstrip(),
+        f"The distance came to at most {ratio.amax():.2f} times the radius (at t = {int(ratio.argmax())}), "
+        f"at t = {options.rounds} to {ratio[-1]:.3f} times. {loose}".rstrip(),
         f"lam_t grew from {paths.lam[0].mean():.1f} to {paths.lam[-1].mean():.1f}, nu2_t from "
         f"{paths.radius[0].mean():.1f} to {paths.radius[-1].mean():.1f}, D_t to {paths.dimension[-1].mean():.2f}.",
         f"Files: {options.out}/confidence.csv and confidence.png",
     ):
         console.print(line, soft_wrap=True)
-
-
-def _worst(paths: Paths) -> int:
-    """The round in which the distance comes nearest to the radius."""
-    return int((paths.distance / paths.radius).amax(1).argmax())

@@ -102,6 +102,8 @@ def _problem(config: Any) -> Problem:
     if not (0 < given.delta < 1 and 0 < given.C1 < math.inf):
         raise InputError(f"0 < delta < 1 and C1 > 0 are needed, got delta = {given.delta:g}, C1 = {given.C1:g}.")
     settings = per_replica({name: given[name] for name in SETTINGS}, given.replicas, given.seed, given.grid)
+    if not all(1e-50 < S < 1e50 for S in settings.S):
+        raise InputError("S must lie between 1e-50 and 1e50: the theory's formulas have its square and its inverse.")
     if not 0 <= config.replica < len(settings.seeds):
         raise InputError(f"replica must be one of 0 to {len(settings.seeds) - 1}, got {config.replica}.")
     place = config.data.environment.class_path
@@ -148,7 +150,8 @@ def failures(problem: Problem, found: Diagnosis, agent: type[Agent]) -> list[str
     if found.rank < found.distinct:
         said.append(
             f"at {found.distinct} distinct contexts the network's gradients span {found.rank} dimensions: near theta_0 "
-            "no parameters give h at all of them (Lemma 6.1). That takes a wider network."
+            "no parameters give h at all of them (Lemma 6.1)."
+            + ("" if found.parallel else " That takes a wider network.")
         )
     if found.S_min is not None and problem.S < found.S_min < math.inf:
         with_it = power(log_kappa_within(found.S_min, found.phi))
@@ -175,6 +178,8 @@ def power(log: float | None) -> str:
     """exp(log) as a decimal number, however large."""
     if log is None:
         return "unknown"
+    if not math.isfinite(log):
+        return "infinite"
     digits = log / math.log(10)
     if digits < 5:
         return f"{math.exp(log):.4g}"
@@ -214,7 +219,7 @@ def _notes(problem: Problem, found: Diagnosis) -> list[str]:
     width = f"a width of more than 10^{found.log10_width:.0f} (with C0 = 1)" if found.lam_H else "an infinite width"
     return [
         f"From {half} to {rounds} rounds the effective dimensions grow by the factors {', '.join(grown)}.",
-        f"Condition C.2 asks for {width}, which no network has.",
+        f"Condition C.2 asks for {width}; this network's is {problem.width}.",
     ]
 
 
