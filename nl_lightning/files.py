@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
+from nl_lightning.errors import InputError
+
 
 def write_beside(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` make a file beside ``path`` and rename it: a kill at any moment leaves the old or the new one."""
@@ -17,6 +19,17 @@ def write_beside(path: Path, write: Callable[[Path], object]) -> None:
     with beside.open("rb+") as file:
         os.fsync(file.fileno())
     beside.replace(path)
+
+
+def output_directory(path: Path) -> Path:
+    """Make the directory of a command's result, or say why it cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--out must be a directory that can be made and written; {path}: {error.strerror}. Choose another one."
+        ) from error
+    return path
 
 
 class BesideCheckpointIO(TorchCheckpointIO):

@@ -102,6 +102,7 @@ def test_a_promise_that_is_not_kept_is_said(tmp_path: Path, capsys: pytest.Captu
         (["--delta=2"], "delta must lie between 0 and 1"),
         (["--width=5"], "width must be even"),
         (["--runs=0"], "runs must be a whole number of at least 1"),
+        (["--out", __file__, "--runs=1"], "--out must be a directory that can be made and written"),
     ],
 )
 def test_errors(options: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:

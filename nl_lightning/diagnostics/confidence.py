@@ -26,7 +26,7 @@ from torch.nn.functional import normalize
 from nl_lightning.adaptive import AdaptiveDesign
 from nl_lightning.agents import NeuralLogUCB2
 from nl_lightning.checks import check_whole
-from nl_lightning.files import write_beside
+from nl_lightning.files import output_directory, write_beside
 from nl_lightning.link import mu
 from nl_lightning.randomness import Stream, generator
 from nl_lightning.samples import gradient
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str]) -> None:
         replicas=options.runs,
         seed=options.seed,
     ).double()
-    options.out.mkdir(parents=True, exist_ok=True)
+    output_directory(options.out)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"{options.runs} runs side by side, round", total=options.rounds)
         paths = simulate(agent, options.rounds, options.arms, lambda: progress.advance(task))

@@ -27,7 +27,7 @@ from nl_lightning.data import BanditData
 from nl_lightning.diagnostics.assumptions import Diagnosis, Problem, diagnose, log_inverse_slope, log_kappa_within
 from nl_lightning.environments import Simulation
 from nl_lightning.errors import InputError
-from nl_lightning.files import write_beside
+from nl_lightning.files import output_directory, write_beside
 from nl_lightning.settings import SETTINGS, per_replica
 
 _MOST = 10_000
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
     ).config
     problem, agent = _problem(config), resolve_name(config.model.class_path)
     out = Path(config.out or Path(config.run.dir) / "diagnose" / config.run.name)
-    out.mkdir(parents=True, exist_ok=True)
+    output_directory(out)
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), transient=True) as progress:
         task = progress.add_task("", total=5, completed=-1)
         found = diagnose(problem, lambda step: progress.update(task, description=step, advance=1))

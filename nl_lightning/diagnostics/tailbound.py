@@ -16,7 +16,7 @@ from rich.table import Table
 from nl_lightning.checks import check_whole
 from nl_lightning.diagnostics.martingales import DESIGNS, Paths, Setting, bounds, simulate
 from nl_lightning.errors import InputError
-from nl_lightning.files import write_beside
+from nl_lightning.files import output_directory, write_beside
 from nl_lightning.statistics import CLICK_LEVEL, wilson
 
 # ---- the result ------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def main(arguments: Sequence[str]) -> None:
     """``tailbound [--dims ...] [--norms ...] [--designs ...] [options]``: a table, a picture and their numbers."""
     options = _parser().parse_args(arguments)
     settings, out = _settings(options), options.out
-    out.mkdir(parents=True, exist_ok=True)
+    output_directory(out)
     rows: list[Row] = []
     curves: list[Row] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
