@@ -303,17 +303,17 @@ class Agent(Learner):
     def update_confidence(self, observed: Tensor, accepted: Tensor | None = None) -> None:
         """Design matrix, effective dimension and radius after an observation (R, 1, ...)."""
         design, information = self._designs
-        masked = observed
         if accepted is not None:
             # A gradient of zeros adds nothing.
-            masked = observed * accepted.view(-1, 1, 1)
-        weight, *factors = torch.split_with_sizes(masked, self.observation_columns, dim=-1)
-        information.add(tuple(factors), cast(Tensor, self._buffers["_information_weight"]))
+            observed = observed * accepted.view(-1, 1, 1)
+        weight, *picked = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
+        factors = tuple(picked)
+        information.add(factors, cast(Tensor, self._buffers["_information_weight"]))
         if isinstance(design, AdaptiveDesign):
-            weight, *factors = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
-            design.add(tuple(factors), weight, accepted)
+            # it knows which sample was the newest of each replica
+            design.add(factors, weight, accepted)
         else:
-            design.add(tuple(factors), weight)
+            design.add(factors, weight)
         # nn.Module's own assignment would cost more than the formulas. New tensors: who kept the old ones keeps them.
         dimension = self._buffers["effective_dimension"] = information.logdet()
         if self.theory is not None and isinstance(design, AdaptiveDesign):
