@@ -1,4 +1,8 @@
-"""The logistic link: mu(f) = 1 / (1 + exp(-f)), its slope, and kappa."""
+"""The logistic link: mu(f) = 1 / (1 + exp(-f)), its slope, and kappa.
+
+By exp, and not by torch's sigmoid: on a CPU that computes the last entries of a tensor in another way than the others,
+so that a replica's last digits would depend on which replicas lie beside it.
+"""
 
 from torch import Tensor
 
@@ -11,12 +15,13 @@ KAPPA_MINIMUM = 1 / SLOPE_BOUND
 
 def mu(f: Tensor) -> Tensor:
     """mu(f) = 1 / (1 + exp(-f)), the probability of a click."""
-    return f.sigmoid()
+    return (-f).exp_().add_(1).reciprocal_()
 
 
 def slope(f: Tensor) -> Tensor:
     """mu'(f) = mu(f) (1 - mu(f)), the variance of a click.
 
-    Computed as mu(f) mu(-f): 1 - mu(f) would lose every digit for large f.
+    Computed as e / (1 + e)^2 with e = exp(-|f|): 1 - mu(f) would lose every digit for large f.
     """
-    return f.sigmoid() * (-f).sigmoid()
+    e = f.abs().neg_().exp_()
+    return e / (1 + e).square_()

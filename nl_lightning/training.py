@@ -103,20 +103,22 @@ def train_nn(
     # d/dtheta lam |theta - theta_0|^2 = 2 lam (theta - theta_0)
     decay = 1 + 2 * descent * lam[:, None, None]
     pulls = {} if anchor is None else {id(w): (1 - decay) * w_0 for w, w_0 in zip(weights, anchor, strict=True)}
-    # d f / d theta has the factor of f
-    descent = descent * scale
+    # d f / d theta has the factor of f, and the residual below is twice d BCE / d f
+    descent = descent * (scale / 2)
 
     def regularised(weight: Tensor) -> Tensor:
         weight.mul_(decay)
         return weight.add_(pulls[id(weight)]) if pulls else weight
 
-    target = reward[:, None, :]
-    f = x.new_empty(replicas, 1, n)
+    f, target = x.new_empty(replicas, 1, n), 2 * reward[:, None, :] - 1
+
+    def residual_of(last: Tensor, z: Tensor) -> Tensor:
+        """2 d BCE / d f = 2 (mu(f) - r) = tanh(f / 2) - (2 r - 1); why not sigmoid: see ``link``."""
+        return f.baddbmm_(last, z, beta=0, alpha=scale / 2).tanh_().sub_(target)
     if not hidden:
         x_columns = x.mT.contiguous()
         for _ in range(steps):
-            # d BCE / d f = mu(f) - r
-            residual = _scaled(torch.bmm(last, x_columns, out=f), scale).sigmoid_().sub_(target)
+            residual = residual_of(last, x_columns)
             regularised(last).addcmul_(descent, torch.bmm(residual, x))
         return
 
@@ -133,7 +135,7 @@ def train_nn(
     for _ in range(steps):
         for weight, z_below, z_l in layers:
             torch.bmm(weight, z_below, out=z_l).clamp_min_(0)
-        _scaled(torch.bmm(last, z_top, out=f), scale).sigmoid_().sub_(target)
+        residual_of(last, z_top)
         # Z = residual * [z > 0]; delta_{L-1} = diag(W_L) Z, whose factor W_L is multiplied to the small matrices
         delta = _masked(residual_rows, z_top, 0, grad_input=deltas[-1])
         torch.bmm(delta, z_top_rows, out=product)
@@ -151,10 +153,6 @@ def train_nn(
         last_column.addcmul_(descent, last_gradient)
         for weight, gradient in changes:
             regularised(weight).addcmul_(descent, gradient)
-
-
-def _scaled(f: Tensor, scale: float) -> Tensor:
-    return f if scale == 1 else f.mul_(scale)
 
 
 def loss(f: Tensor, reward: Tensor, parameters: Sequence[Tensor], lam: Tensor) -> Tensor:
