@@ -115,6 +115,7 @@ def train_nn(
     def residual_of(last: Tensor, z: Tensor) -> Tensor:
         """2 d BCE / d f = 2 (mu(f) - r) = tanh(f / 2) - (2 r - 1); why not sigmoid: see ``link``."""
         return f.baddbmm_(last, z, beta=0, alpha=scale / 2).tanh_().sub_(target)
+
     if not hidden:
         x_columns = x.mT.contiguous()
         for _ in range(steps):
