@@ -37,7 +37,7 @@ class AdaptiveDesign(nn.Module):
     def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor) -> None:
         super().__init__()
         # their square matrix is the Gram matrix without the weights
-        self.samples = Samples(shapes, ridge)
+        self.samples = Samples(shapes, ridge, torch.zeros_like(ridge))
         self.register_buffer("ridge", ridge.clone())
         self.register_buffer("weight", torch.zeros_like(self.samples.rows[:, :, 0]))
         self.register_buffer("total", ridge.new_zeros(len(ridge), 0, 0))
@@ -116,6 +116,16 @@ class AdaptiveDesign(nn.Module):
         self.newest_weight.copy_(weight)
         self._factor = None
 
+    def hold(self, count: int, fixed: bool) -> None:
+        """Make room for so many samples a replica, in the form that is the cheaper one then."""
+        if self.dual and count > self.samples.dimension:
+            self._go_primal()
+        if self.dual:
+            self.samples.hold(count, fixed)
+            self._factor = None
+            if self.weight.shape[1] < self.samples.rows.shape[1]:
+                self._grow_weight()
+
     # ---- the two forms ----------------------------------------------------------------------------------------------
 
     def _weights(self) -> Tensor:
@@ -135,17 +145,16 @@ class AdaptiveDesign(nn.Module):
         return self._factor
 
     def _append(self, factors: Factors, weight: Tensor, accepted: Tensor | None) -> None:
-        place = self.samples.append(factors)
+        place = self.samples.append(factors, accepted)
         if self.weight.shape[1] < self.samples.rows.shape[1]:
             self._grow_weight()
-        self.weight[:, place] = weight
-        with_all = self.samples.inner(factors).squeeze(2)
-        pairs = self.samples.pairs()
-        pairs[:, place], pairs[:, :, place] = with_all, with_all
-        if accepted is None:
+        self.samples.set_cross(place, self.samples.inner(factors).squeeze(2))
+        if isinstance(place, int):
+            self.weight[:, place] = weight
             self.newest_place.fill_(place)
         else:
-            self.newest_place.masked_fill_(accepted, place)
+            self.weight.scatter_(1, place.unsqueeze(1), weight.unsqueeze(1))
+            self.newest_place.copy_(place if accepted is None else torch.where(accepted, place, self.newest_place))
 
     def _add_outer(self, rows: Tensor, weight: Tensor) -> None:
         """sum += w g g^T for g (R, 1, p) and w (R,)"""

@@ -7,7 +7,8 @@ float64.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 import lightning as L
@@ -308,18 +309,23 @@ class Agent(Learner):
             observed = observed * accepted.view(-1, 1, 1)
         weight, *picked = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
         factors = tuple(picked)
-        information.add(factors, cast(Tensor, self._buffers["_information_weight"]))
-        if isinstance(design, AdaptiveDesign):
-            # it knows which sample was the newest of each replica
-            design.add(factors, weight, accepted)
-        else:
-            design.add(factors, weight)
+        information.add(factors, cast(Tensor, self._buffers["_information_weight"]), accepted)
+        design.add(factors, weight, accepted)
         # nn.Module's own assignment would cost more than the formulas. New tensors: who kept the old ones keeps them.
         dimension = self._buffers["effective_dimension"] = information.logdet()
         if self.theory is not None and isinstance(design, AdaptiveDesign):
             self.theory.count(dimension, accepted)
             design.set_ridge(self.theory.ridge())
         self._buffers["radius"] = self._radius(dimension)
+
+    @contextmanager
+    def room_for(self, rounds: int) -> Iterator[None]:
+        """Replicas that accept rounds at different times have no more than so many when this ends."""
+        for design in self._designs:
+            design.hold(rounds, fixed=True)
+        yield
+        for design in self._designs:
+            design.hold(rounds, fixed=False)
 
     def _has_trained(self, replicas: Tensor) -> None:
         if self.theory is not None and self.variance_weighted and isinstance(self.design, AdaptiveDesign):

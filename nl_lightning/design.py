@@ -52,8 +52,8 @@ class DiagonalDesign(nn.Module):
             total += product.mul_(delta).sum(-1)
         return total.sqrt_()
 
-    def add(self, squares: Factors, weight: Tensor) -> None:
-        """D_j += w g_j^2 for one sample a replica (N = 1) with weights (R, 1, 1)."""
+    def add(self, squares: Factors, weight: Tensor, accepted: Tensor | None = None) -> None:
+        """D_j += w g_j^2 for one sample a replica (N = 1), w (R, 1, 1); g is 0 where ``accepted`` (R,) is False."""
         *layers, last = self._layers
         last.addcmul_(squares[-1], weight)
         for delta, z, layer in zip(squares[::2], squares[1::2], layers, strict=False):
@@ -62,6 +62,9 @@ class DiagonalDesign(nn.Module):
     def logdet(self) -> Tensor:
         """log det M = sum_j log D_j, (R,)"""
         return self._flat.log().sum(-1)
+
+    def hold(self, count: int, fixed: bool) -> None:
+        """A diagonal has no samples to make room for."""
 
     def _view_layers(self) -> None:
         """The diagonal as one view a layer, (R, in, out) but (R, 1, in) for the last, as the products want them.
@@ -107,7 +110,7 @@ class FullDesign(nn.Module):
     def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor) -> None:
         super().__init__()
         # sqrt(w) g; their square matrix is L
-        self.samples = Samples(shapes, ridge)
+        self.samples = Samples(shapes, ridge, ridge.sqrt())
         self.register_buffer("ridge", ridge.clone())
         self.register_buffer("inverse", ridge.new_zeros(len(ridge), 0, 0))
         self.register_buffer("log_determinant", self.samples.dimension * ridge.log())
@@ -131,15 +134,15 @@ class FullDesign(nn.Module):
         square = squared_norm(factors).sub_(y.square_().sum(1)).clamp_min_(0)
         return square.div_(self.ridge.unsqueeze(1)).sqrt_()
 
-    def add(self, factors: Factors, weight: Tensor) -> None:
-        """M += w g g^T for one sample a replica (N = 1) with weights (R, 1, 1)."""
+    def add(self, factors: Factors, weight: Tensor, accepted: Tensor | None = None) -> None:
+        """M += w g g^T for one sample a replica (N = 1), w (R, 1, 1); g is 0 where ``accepted`` (R,) is False."""
         if self.dual and self.samples.full:
             self._go_primal()
         root = weight.sqrt()
         if self.dual:
             # sqrt(w) delta_l (x) z_{l-1}, and sqrt(w) z_{L-1}
             last = len(factors) - 1
-            self._append(tuple(f * root if i % 2 == 0 or i == last else f for i, f in enumerate(factors)))
+            self._append(tuple(f * root if i % 2 == 0 or i == last else f for i, f in enumerate(factors)), accepted)
             return
         g = gradient(factors) * root
         solved = torch.bmm(g, self.inverse)
@@ -151,13 +154,18 @@ class FullDesign(nn.Module):
         """log det M, (R,)"""
         return self.log_determinant.clone()
 
-    def _append(self, factors: Factors) -> None:
+    def hold(self, count: int, fixed: bool) -> None:
+        """Make room for so many samples a replica, in the form that is the cheaper one then."""
+        if self.dual and count > self.samples.dimension:
+            self._go_primal()
+        if self.dual:
+            self.samples.hold(count, fixed)
+
+    def _append(self, factors: Factors, accepted: Tensor | None) -> None:
         y = solve(self.samples.pairs(), self.samples.inner(factors)).squeeze(2)
         # what is below the ridge is rounding: g^T M^{-1} g >= 0
         c = torch.maximum(self.ridge + squared_norm(factors).squeeze(1) - y.square().sum(1), self.ridge)
-        place = self.samples.append(factors)
-        row = self.samples.pairs()[:, place]
-        row[:, :place], row[:, place] = y, c.sqrt()
+        self.samples.set_row(self.samples.append(factors, accepted), y, c.sqrt())
         self.log_determinant.add_((c / self.ridge).log())
 
     # What is kept must be writable outside a caller's inference mode.

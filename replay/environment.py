@@ -153,18 +153,19 @@ class ReplayLog(Environment):
         self._alive = alive.tolist()
         missing = torch.where(alive, count, 0)
         blocks: list[Played] = []
-        while any(wanted := missing.tolist()):
-            block = self._block(agent, wanted)
-            if block is None:
-                break
-            played = play_block(agent, block, missing, start + count, on_round)
-            blocks.append(played)
-            missing = played.missing
-            for place, passed, accepted in zip(
-                self._places, played.passed.tolist(), played.accepted.sum(1).tolist(), strict=True
-            ):
-                place.accepted += accepted
-                place.advance(passed, self._group)
+        with agent.room_for(start + count):
+            while any(wanted := missing.tolist()):
+                block = self._block(agent, wanted)
+                if block is None:
+                    break
+                played = play_block(agent, block, missing, start + count, on_round)
+                blocks.append(played)
+                missing = played.missing
+                for place, passed, accepted in zip(
+                    self._places, played.passed.tolist(), played.accepted.sum(1).tolist(), strict=True
+                ):
+                    place.accepted += accepted
+                    place.advance(passed, self._group)
         return history(blocks, start, count - int(missing[alive].min()) if blocks else 0, agent)
 
     def _group(self, number: int) -> ShownGroup:
