@@ -7,7 +7,7 @@ float64.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, cast
 
@@ -29,19 +29,19 @@ from nl_lightning.checks import (
 from nl_lightning.design import DESIGNS, DesignKind, DiagonalDesign, FullDesign
 from nl_lightning.environments import Deal
 from nl_lightning.errors import InputError
-from nl_lightning.learner import Learner
 from nl_lightning.link import SLOPE_BOUND, mu, slope
 from nl_lightning.networks import MLP, Factors, Init
 from nl_lightning.radii import Radius
 from nl_lightning.randomness import ActionNoise
 from nl_lightning.rounds import Choice, View
-from nl_lightning.settings import SETTINGS, PerReplica, SettingName, per_replica
+from nl_lightning.settings import SETTINGS, PerReplica, SettingName, Share, per_replica
+from nl_lightning.stored import StoredAgent
 from nl_lightning.theory import Constants, Theory
 
 Mode = Literal["practical", "theory"]
 
 
-class Agent(Learner):
+class Agent(StoredAgent):
     """A logistic bandit algorithm over R replicas.
 
     Args:
@@ -138,6 +138,7 @@ class Agent(Learner):
         )
         values: dict[SettingName, PerReplica] = {"nu": nu, "lam": lam, "kappa": kappa, "S": S}
         self.settings = per_replica(values, replicas, seed, grid)
+        self.share = Share(list(range(self.replicas)), self.replicas, self.replicas)
         self.dim = dim
         self.mode: Mode = mode
         self.design_kind: DesignKind = design or ("full" if mode == "theory" else "diagonal")
@@ -343,55 +344,13 @@ class Agent(Learner):
     def test_step(self, batch: Deal, batch_idx: int) -> None:
         """The frozen agent on rounds it has not seen: mean reward and regret of a round."""
         choices = [self.choose(view) for view in self.look_ahead(batch.arms)]
-        arm = torch.stack([choice.arm for choice in choices], dim=1).unsqueeze(2)
+        arm = torch.stack([choice.arm for choice in choices], dim=1)[: self.share.own].unsqueeze(2)
         for name, values in (("reward", batch.reward), ("regret", batch.regret)):
-            self.log(f"test/{name}", values.gather(2, arm).mean(), batch_size=arm.numel())
+            mean = values.gather(2, arm).sum() / max(arm.numel(), 1)
+            self.log(f"test/{name}", mean, batch_size=arm.numel(), sync_dist=True)
 
     def configure_callbacks(self) -> list[L.Callback]:
         return [Confidence()]
-
-    # ---- state --------------------------------------------------------------------------------------------------
-
-    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "Agent":
-        """Move or cast: what is derived from the buffers goes along."""
-        super()._apply(fn, *args, **kwargs)
-        self._derive()
-        self.noise.forget()
-        return self
-
-    def identity(self) -> dict[str, Any]:
-        """What a stored state must agree with."""
-        return {
-            "agent": self.name,
-            "layers": [list(shape) for shape in self.network.shapes],
-            "design": self.design_kind,
-            **{name: getattr(self.settings, name) for name in (*SETTINGS, "seeds")},
-            "mode": self.mode,
-            **({} if self.theory is None else {"delta": self.delta, **self.constants._asdict()}),
-        }
-
-    def get_extra_state(self) -> dict[str, Any]:
-        return {"identity": self.identity(), "draws": self.noise.position}
-
-    def set_extra_state(self, state: Mapping[str, Any]) -> None:
-        self.noise.position = state["draws"]
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        """Look at the identity first, so that a state of another agent changes nothing."""
-        state = state_dict.get(f"{prefix}_extra_state")
-        if state is None:
-            raise InputError("This checkpoint is not of a bandit agent: it says nothing of algorithm and settings.")
-        for name, mine in self.identity().items():
-            stored = state["identity"].get(name)
-            if stored != mine:
-                raise InputError(
-                    f"This checkpoint is of another agent: its {name} is {stored}, here it is {mine}. "
-                    "Load it into an agent with the settings it was made with."
-                )
-        # Rounds may have been played in inference mode, whose tensors cannot be written outside it.
-        self.radius, self.effective_dimension = self.radius.clone(), self.effective_dimension.clone()
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-        self._any_diverged = bool((self.diverged_at > 0).any())
 
 
 class LinearAgent(Agent):

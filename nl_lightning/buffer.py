@@ -34,7 +34,7 @@ class ReplayBuffer(nn.Module):
         rows = x.shape[1]
         if self._bound + rows > self.capacity:
             self._bound = int(self.length.max())
-            self._reserve(self._bound + rows)
+            self.reserve(self._bound + rows)
         self._bound += rows
         place, appended = self.length.unsqueeze(1), rows if accepted is None else accepted.sum(1)
         if accepted is not None:
@@ -55,10 +55,13 @@ class ReplayBuffer(nn.Module):
         place = (self.length - 1).clamp_min(0).view(-1, 1, 1)
         return self.x.gather(1, place.expand(-1, 1, self.x.shape[2]))
 
-    def _reserve(self, rows: int) -> None:
+    def reserve(self, rows: int) -> None:
+        """Have room for so many rows a replica."""
         capacity = self.capacity
         while capacity < rows:
             capacity *= 2
+        if capacity == self.capacity:
+            return
         # A caller's inference mode must not make rows that cannot be written outside it.
         with torch.inference_mode(False):
             self.x, self.reward = _grown(self.x, capacity), _grown(self.reward, capacity)

@@ -14,6 +14,7 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 
 from nl_lightning import report, trainer_flags
@@ -32,10 +34,11 @@ from nl_lightning.agents import AGENTS
 from nl_lightning.arguments import by_class, resumed
 from nl_lightning.checks import check_whole
 from nl_lightning.data import BanditData
-from nl_lightning.errors import InputError, TrainNNDiverged
+from nl_lightning.errors import InputError, ProcessLost, TrainNNDiverged
 from nl_lightning.files import BesideCheckpointIO
 from nl_lightning.progress import RoundProgressBar
 from nl_lightning.run import Checkpoints, Recorder, RunDirectory
+from nl_lightning.strategies import ReplicaStrategy
 
 
 @dataclass
@@ -99,6 +102,7 @@ class BanditCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         config = self.config[self.subcommand]
         trainer_flags.check(config.trainer)
+        trainer_flags.choose_strategy(config.trainer)
         if self.subcommand == "test":
             if not config.ckpt_path:
                 raise InputError("test plays a trained agent: give its checkpoint with --ckpt_path.")
@@ -173,23 +177,26 @@ class BanditCLI(LightningCLI):
         if summary and summary["finished"]:
             self.console.print(f"This run is finished: {self.run.path}", soft_wrap=True)
             return
-        with self.run.claimed(self.stored_config):
+        with self.run.claimed(self.stored_config) if self.trainer.is_global_zero else nullcontext():
             for logger in self.trainer.loggers:
                 logger.log_hyperparams(yaml.safe_load(self.stored_config))
             resumed = self.run.checkpoint.exists()
-            if resumed:
+            if resumed and self.trainer.is_global_zero:
                 self.console.print(f"Going on from {self.run.checkpoint}", soft_wrap=True)
+            if isinstance(self.trainer.strategy, ReplicaStrategy):
+                self.trainer.strategy.resumes = resumed
             kwargs["ckpt_path"] = self.run.checkpoint if resumed else None
             try:
                 self.trainer.fit(model, datamodule=datamodule, **kwargs)
             except BaseException as error:
                 # A run that diverged would diverge again.
-                if self.run.checkpoint.exists() and not isinstance(error, TrainNNDiverged):
+                again = self.run.checkpoint.exists() and not isinstance(error, TrainNNDiverged)
+                if again and self.trainer.is_global_zero:
                     self._say_how_to_go_on()
                 raise
 
     def after_fit(self) -> None:
-        summary = self.run.read_summary()
+        summary = self.run.read_summary() if self.trainer.is_global_zero else None
         if summary is None:
             return
         self.console.print(report.table(summary))
@@ -276,18 +283,20 @@ def main(args: Sequence[str] | None = None) -> None:
             _lightning_cli(arguments)
     except Exception as error:
         # jsonargparse wraps what a constructor raised
-        mendable = (InputError, TrainNNDiverged, MisconfigurationException, OSError)
+        mendable = (InputError, TrainNNDiverged, ProcessLost, MisconfigurationException, OSError)
         text = next((str(cause) for cause in _causes(error) if isinstance(cause, mendable)), None)
         if text is None:
             raise
-        print(f"error: {text}", file=sys.stderr)
+        process = f" in process {rank_zero_only.rank}" if getattr(rank_zero_only, "rank", 0) else ""
+        print(f"error{process}: {text}", file=sys.stderr)
         sys.exit(1)
 
 
 def _lightning_cli(arguments: list[str]) -> None:
     """fit and test"""
     # Lightning's notes on hardware and its advertisements; warnings stay.
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
+    for source in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.distributed"):
+        logging.getLogger(source).setLevel(logging.WARNING)
     for message in _KNOWN_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     BanditCLI(

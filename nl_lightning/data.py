@@ -17,6 +17,7 @@ from nl_lightning.environments import Deal, Environment, Simulation
 from nl_lightning.errors import InputError
 from nl_lightning.randomness import CHUNK
 from nl_lightning.rounds import Round, TrainingBatch
+from nl_lightning.strategies import ReplicaStrategy, collected, gathered
 
 
 class BanditData(L.LightningDataModule):
@@ -34,6 +35,8 @@ class BanditData(L.LightningDataModule):
         self.rounds = rounds
         self.played = 0
         """rounds so far"""
+        self._ended = False
+        """whether no round is left for any replica"""
 
     @property
     def dim(self) -> int:
@@ -41,17 +44,35 @@ class BanditData(L.LightningDataModule):
 
     def setup(self, stage: str) -> None:
         agent = self._agent
+        assert self.trainer is not None
+        if self.trainer.world_size > 1 and not isinstance(self.trainer.strategy, ReplicaStrategy):
+            name = type(self.trainer.strategy).__name__
+            raise InputError(f"Several devices share out replicas: take strategy='replica' instead of {name}.")
         if agent.dim != self.dim:
             raise InputError(f"The agent takes {agent.dim} features, the environment's arms have {self.dim}.")
         # Another agent starts anew; where a run goes on, the loader's state comes later.
         self.played = 0
-        self.environment.prepare(agent.settings.seeds, agent.network.weights[0])
+        self.environment.prepare(agent.settings.seeds, agent.network.weights[0], agent.share)
+        self._ended = False
 
     def state_dict(self) -> dict[str, Any]:
-        return {"environment": self.environment.state_dict()}
+        assert self.trainer is not None
+        states = collected(self.trainer, self.environment.state_dict())
+        return {"environment": self.environment.join(states)} if states else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        assert self.trainer is not None
         self.environment.load_state_dict(state_dict["environment"])
+        self._ended = all(gathered(self.trainer, self.environment.ended))
+
+    def teardown(self, stage: str) -> None:
+        """Where replicas were spread over processes, the environment knows of all of them in the end."""
+        assert self.trainer is not None
+        if stage == "fit" and self.trainer.world_size > 1:
+            states = gathered(self.trainer, self.environment.state_dict())
+            agent = self._agent
+            self.environment.prepare(agent.settings.seeds, agent.network.weights[0], agent.share)
+            self.environment.load_state_dict(self.environment.join(states))
 
     def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
         """Batches are made on the agent's device."""
@@ -75,7 +96,7 @@ class BanditData(L.LightningDataModule):
     @property
     def finished(self) -> bool:
         """Whether no round is left to play."""
-        return self.played >= self.rounds or self.environment.ended
+        return self.played >= self.rounds or self._ended
 
     def play(self, count: int) -> None:
         """Play the next rounds: deal, act, answer, observe."""
@@ -97,9 +118,12 @@ class BanditData(L.LightningDataModule):
         with torch.inference_mode():
             history = self.environment.play(agent, self.played, count, on_round)
         agent.radius, agent.effective_dimension = agent.radius.clone(), agent.effective_dimension.clone()
+        # Replicas of all processes wait for each other at a call of TrainNN.
+        played, ended = zip(*gathered(trainer, (len(history.t), self.environment.ended)), strict=True)
+        self.played, self._ended = self.played + max(played), all(ended)
+        agent.buffer.reserve(self.played)
         if not len(history.t):
             return
-        self.played += len(history.t)
         valid = history.valid
         check_finite("scores", history.score if valid is None else history.score[valid])
         agent.buffer.append(history.x, history.reward, valid)

@@ -15,7 +15,8 @@ from nl_lightning.buffer import ReplayBuffer
 from nl_lightning.errors import TrainNNDiverged
 from nl_lightning.networks import MLP
 from nl_lightning.rounds import TrainingBatch
-from nl_lightning.settings import ReplicaSettings
+from nl_lightning.settings import ReplicaSettings, Share
+from nl_lightning.strategies import gathered
 from nl_lightning.theory import Theory, doubled
 
 
@@ -23,6 +24,7 @@ class Learner(L.LightningModule, ABC):
     """A LightningModule whose ``training_step`` is TrainNN."""
 
     settings: ReplicaSettings
+    share: Share
     network: MLP
     initial_weights: nn.ParameterList
     """theta_0"""
@@ -40,6 +42,8 @@ class Learner(L.LightningModule, ABC):
     """(R,), the round in which TrainNN diverged, 0 where it did not"""
     _mark_divergence: bool
     _any_diverged: bool
+    _failure: str | None = None
+    """why this agent cannot go on: TrainNN diverged, in one replica or, where they are marked, in all"""
 
     @property
     def replicas(self) -> int:
@@ -58,6 +62,8 @@ class Learner(L.LightningModule, ABC):
     def train_nn(self) -> None:
         """TrainNN on the buffer."""
         self._train_nn(*self.buffer.rows())
+        if self._failure is not None:
+            raise TrainNNDiverged(self._failure)
 
     @torch.no_grad()
     def _train_nn(self, x: Tensor, reward: Tensor, resting: Tensor | None = None) -> None:
@@ -93,7 +99,7 @@ class Learner(L.LightningModule, ABC):
         return training.Descent(lr, training.STEPS if self.steps is None else self.steps, self.lam)
 
     def _mark_diverged(self, failed: Tensor, descent: training.Descent) -> None:
-        """Stop, or mark the replicas that failed and let the others go on."""
+        """Say what is wrong; or mark the replicas that failed and let the others go on, as long as there are any."""
         replicas = failed.nonzero().flatten().tolist()
         if self._mark_divergence:
             self.diverged_at = torch.where(failed, self.rounds.clamp_min(1), self.diverged_at)
@@ -105,10 +111,11 @@ class Learner(L.LightningModule, ABC):
         unused = () if self.theory is None else ("nu", "lam")
         settings = {name: value for name, value in self.settings.of(first).items() if name not in unused}
         listed = ", ".join(f"{name} = {value:g}" for name, value in settings.items())
-        others = f" (so did {len(replicas) - 1} other replicas)" if len(replicas) > 1 else ""
-        raise TrainNNDiverged(
-            f"TrainNN diverged in replica {first} ({listed}) at round {int(self.rounds[first])}{others}: "
-            f"{descent.why_diverged(first)}. Its parameters are those from before this call."
+        more = len({self.share.replicas[replica] for replica in replicas}) - 1
+        others = f" (so did {more} other replicas)" if more else ""
+        self._failure = (
+            f"TrainNN diverged in replica {self.share.replicas[first]} ({listed}) at round {int(self.rounds[first])}"
+            f"{others}: {descent.why_diverged(first)}. Its parameters are those from before this call."
         )
 
     @property
@@ -123,6 +130,10 @@ class Learner(L.LightningModule, ABC):
         if batch.due:
             optimizer = cast(LightningOptimizer, self.optimizers())
             optimizer.step(partial(self._train_nn, batch.x, batch.reward, batch.resting))
+            # Processes stop together, or the others would wait for the one that stopped.
+            failures = [failure for failure in gathered(self.trainer, self._failure) if failure is not None]
+            if len(failures) == self.trainer.world_size or (failures and not self._mark_divergence):
+                raise TrainNNDiverged(failures[0])
 
     def configure_optimizers(self) -> Optimizer:
         return training.GradientDescent(self.network.parameters(), {"lr": self.lr})

@@ -63,10 +63,11 @@ def _standing(trainer: L.Trainer) -> str:
     if recorder is None or not recorder.recorded:
         return ""
     agent: Any = trainer.lightning_module
-    alive = (agent.diverged_at == 0).cpu()
+    own = agent.share.own
+    alive = (agent.diverged_at[:own] == 0).cpu()
     lost = f", {int((~alive).sum())} diverged" if not alive.all() else ""
     if recorder.measure is CTR:
-        rate = recorder.clicks[alive] / agent.rounds[alive].cpu().clamp_min(1)
+        rate = recorder.clicks[alive] / agent.rounds[:own].cpu()[alive].clamp_min(1)
         return f"CTR {rate.max() if agent.settings.compared else rate.mean():.4f}{lost}"
     if agent.settings.compared:
         return f"lowest regret {recorder.cumulative[alive].min():.1f}{lost}"

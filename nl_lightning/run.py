@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from platform import python_version
 from typing import Any
@@ -36,7 +37,9 @@ from nl_lightning.data import BanditData
 from nl_lightning.errors import InputError
 from nl_lightning.files import write_beside
 from nl_lightning.rounds import History, TrainingBatch
+from nl_lightning.settings import Share
 from nl_lightning.statistics import interval
+from nl_lightning.strategies import collected, gathered
 
 
 def schema(measure: report.Measure) -> pa.Schema:
@@ -147,6 +150,8 @@ class Recorder(RoundCallback):
         """(R,), regret or reward so far"""
         self.clicks = torch.zeros(0, dtype=torch.float64)
         """(R,), rewards so far"""
+        self.share = Share([], 0, 0)
+        """the replicas above: those of this process, and in the end all"""
         self.recorded = 0
         self.seconds = 0.0
         self._pending: list[pa.Table] = []
@@ -156,75 +161,93 @@ class Recorder(RoundCallback):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self.measure = report.REGRET if _data(trainer).environment.knows_regret else report.CTR
         assert isinstance(pl_module, Agent)
-        self.cumulative = torch.zeros(pl_module.replicas, dtype=torch.float64)
-        self.clicks = torch.zeros(pl_module.replicas, dtype=torch.float64)
+        self.share = pl_module.share
+        self.cumulative = torch.zeros(self.share.own, dtype=torch.float64)
+        self.clicks = torch.zeros(self.share.own, dtype=torch.float64)
 
     # ---- rounds -------------------------------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.run.parts.mkdir(parents=True, exist_ok=True)
-        for part in self.run.sorted_parts():
-            if part >= self.run.part(self.recorded + 1):
-                part.unlink()
+        if trainer.is_global_zero:
+            self.run.parts.mkdir(parents=True, exist_ok=True)
+            for part in self.run.sorted_parts():
+                if part >= self.run.part(self.recorded + 1):
+                    part.unlink()
         self._pending_from = self.recorded + 1
         self._started = time.monotonic()
 
     def on_rounds_end(self, trainer: L.Trainer, agent: Agent, history: History) -> None:
         valid = torch.ones_like(history.reward, dtype=torch.bool) if history.valid is None else history.valid
-        valid = valid.cpu()
-        gained = history.reward if history.regret is None else history.regret
+        valid = valid[: self.share.own].cpu()
+        gained = (history.reward if history.regret is None else history.regret)[: self.share.own]
         grown = self.cumulative[:, None] + (gained.double().cpu() * valid).cumsum(1)
         lam = agent.regularisation(history.effective_dimension.T, history.t).T
-        self._pending.append(_rows(history, grown, lam, valid, self.measure))
+        self._pending.append(_rows(history, grown, lam, valid, self.measure, self.share))
         self.cumulative = grown[:, -1]
-        self.clicks += (history.reward.double().cpu() * valid).sum(1)
-        self.recorded = int(history.t[-1])
-        self._log(trainer, agent)
+        self.clicks += (history.reward[: self.share.own].double().cpu() * valid).sum(1)
 
-    def _log(self, trainer: L.Trainer, agent: Agent) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: TrainingBatch, batch_idx: int
+    ) -> None:
         """Regret or reward with its band, of every setting where replicas compare settings; radius and dimension."""
+        self.recorded = _data(trainer).played
         if not trainer.loggers:
             return
+        assert isinstance(pl_module, Agent)
+        agent, own = pl_module, self.share.own
+        settings = [agent.settings.of(r) for r in range(own)]
+        columns = (agent.diverged_at == 0, agent.radius, agent.effective_dimension)
+        mine = (settings, self.cumulative.tolist(), *(column[:own].tolist() for column in columns))
+        replicas, cumulative, alive, radius, dimension = (
+            list(chain.from_iterable(parts)) for parts in zip(*gathered(trainer, mine), strict=True)
+        )
         metrics = {"round": float(self.recorded)}
-        alive = (agent.diverged_at == 0).tolist()
         name = self.measure.column.removeprefix("cumulative_")
-        for label, members in report.groups([agent.settings.of(r) for r in range(agent.replicas)]).items():
+        for label, members in report.groups(replicas).items():
             kept = [r for r in members if alive[r]]
             if not kept:
                 continue
-            where = f"{label}/" if agent.settings.compared else ""
-            band = interval(self.cumulative[kept].numpy())
+            where = f"{label}/" if label else ""
+            band = interval(np.array([cumulative[r] for r in kept]))
             for end in ("mean", "low", "high"):
                 metrics[f"{name}/{where}{end}"] = float(getattr(band, end))
-            metrics[f"{where}radius"] = float(agent.radius[kept].mean())
-            metrics[f"{where}effective_dimension"] = float(agent.effective_dimension[kept].mean())
+            metrics[f"{where}radius"] = float(np.mean([radius[r] for r in kept]))
+            metrics[f"{where}effective_dimension"] = float(np.mean([dimension[r] for r in kept]))
         for logger in trainer.loggers:
             logger.log_metrics({k: v for k, v in metrics.items() if not np.isnan(v)}, step=self.recorded)
 
     # ---- parts and checkpoints ----------------------------------------------------------------------------------
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        self._write_part()
+        self._write_part(trainer)
+        # Here and not in state_dict, which has no trainer to ask the other processes by.
+        cumulative, clicks = self._of_all(trainer)
+        checkpoint["callbacks"][self.state_key] |= {"cumulative": cumulative, "clicks": clicks}
 
-    def _write_part(self) -> None:
-        if self._pending:
-            table = pa.concat_tables(self._pending)
+    def _of_all(self, trainer: L.Trainer) -> tuple[Tensor, Tensor]:
+        """Regret or reward, and clicks, of all replicas."""
+        cumulative, clicks = zip(*gathered(trainer, (self.cumulative, self.clicks)), strict=True)
+        return torch.cat(cumulative), torch.cat(clicks)
+
+    def _write_part(self, trainer: L.Trainer) -> None:
+        """The rounds since the last part, of all replicas, by round and then replica."""
+        tables = [table for pending in collected(trainer, self._pending) for table in pending]
+        if tables:
+            table = pa.concat_tables(tables)
+            if trainer.world_size > 1:
+                table = table.sort_by([("t", "ascending"), ("replica", "ascending")])
             write_beside(
                 self.run.part(self._pending_from), lambda path: pq.write_table(table, path, compression="zstd")
             )
-            self._pending, self._pending_from = [], self.recorded + 1
+        self._pending, self._pending_from = [], self.recorded + 1
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "recorded": self.recorded,
-            "cumulative": self.cumulative,
-            "clicks": self.clicks,
-            "seconds": self._elapsed(),
-        }
+        return {"recorded": self.recorded, "seconds": self._elapsed()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.recorded, self.seconds = state_dict["recorded"], state_dict["seconds"]
-        self.cumulative, self.clicks = state_dict["cumulative"], state_dict["clicks"]
+        own = self.share.replicas[: self.share.own]
+        self.cumulative, self.clicks = state_dict["cumulative"][own], state_dict["clicks"][own]
 
     def _elapsed(self) -> float:
         return self.seconds + time.monotonic() - self._started
@@ -237,7 +260,11 @@ class Recorder(RoundCallback):
         if stage != "fit" or not (self.recorded or data.finished):
             return
         assert isinstance(pl_module, Agent)
-        self._write_part()
+        self._write_part(trainer)
+        self.cumulative, self.clicks = self._of_all(trainer)
+        self.share = pl_module.share
+        if not trainer.is_global_zero:
+            return
         write_beside(self.run.rounds, self._merge_parts)
         summary = self._summary(pl_module, data)
         curves = report.read_curves(self.run.rounds, pl_module.replicas, self.measure)
@@ -293,15 +320,18 @@ def _data(trainer: L.Trainer) -> BanditData:
     return trainer.datamodule  # type: ignore[attr-defined, no-any-return]
 
 
-def _rows(history: History, grown: Tensor, lam: Tensor, valid: Tensor, measure: report.Measure) -> pa.Table:
+def _rows(
+    history: History, grown: Tensor, lam: Tensor, valid: Tensor, measure: report.Measure, share: Share
+) -> pa.Table:
     """One row a round and replica, by round and then replica, without the rounds that a replica did not have."""
     rounds, replicas = valid.T.nonzero(as_tuple=True)
+    number = torch.tensor(share.replicas)
 
     def column(values: Tensor) -> Any:
         return values.cpu()[replicas, rounds].numpy()
 
     columns = {
-        "replica": replicas.numpy(),
+        "replica": number[replicas].numpy(),
         "t": history.t[rounds].numpy(),
         measure.column: column(grown),
         "logdet": column(history.effective_dimension),

@@ -2,9 +2,9 @@
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from nl_lightning.checks import check_whole, is_whole
 from nl_lightning.errors import InputError
@@ -15,6 +15,17 @@ PerReplica = float | list[float]
 
 SettingName = Literal["nu", "lam", "kappa", "S"]
 SETTINGS: tuple[SettingName, ...] = ("nu", "lam", "kappa", "S")
+
+
+class Share(NamedTuple):
+    """The replicas of a run that one process computes: all of them, or some."""
+
+    replicas: list[int]
+    """their numbers"""
+    own: int
+    """the first so many count; what comes behind them only keeps them company"""
+    total: int
+    """R, of all processes"""
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,10 @@ class ReplicaSettings:
     def compared(self) -> bool:
         """Whether replicas differ in more than their seed."""
         return any(len(set(getattr(self, name))) > 1 for name in SETTINGS)
+
+    def part(self, replicas: Sequence[int]) -> dict[str, list[float]]:
+        """The settings of some replicas, as lists."""
+        return {name: [getattr(self, name)[r] for r in replicas] for name in SETTINGS}
 
     def of(self, replica: int) -> dict[str, float]:
         """nu, lam, kappa, S and seed of one replica."""

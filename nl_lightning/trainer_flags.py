@@ -13,7 +13,6 @@ class Rule(NamedTuple):
     reason: str
 
 
-_ONE_DEVICE = "all replicas are one batch on one device"
 _FULL_BATCH = "TrainNN takes plain full-batch gradient steps, as the paper does"
 
 DEFAULTS: dict[str, Any] = {
@@ -31,9 +30,6 @@ RULES: dict[str, Rule] = {
     "limit_train_batches": Rule(
         (None,), "rounds bound the run: set data.rounds, or max_steps to stop after so many calls of TrainNN"
     ),
-    "devices": Rule((1, "1"), _ONE_DEVICE),
-    "num_nodes": Rule((1,), _ONE_DEVICE),
-    "strategy": Rule(("auto",), _ONE_DEVICE),
     "precision": Rule(
         (None, 32, "32", "32-true", 64, "64", "64-true"),
         "TrainNN sums over all rounds, which half precision cannot; use 32-true or 64-true",
@@ -44,6 +40,20 @@ RULES: dict[str, Rule] = {
     "gradient_clip_algorithm": Rule((None,), _FULL_BATCH),
     "reload_dataloaders_every_n_epochs": Rule((0,), "a fit has one epoch"),
 }
+
+
+def choose_strategy(trainer: Any) -> None:
+    """Several devices share out the replicas; another strategy would make them one model."""
+    given = trainer.strategy
+    name = str(getattr(given, "class_path", given)).rsplit(".", 1)[-1]
+    several = str(trainer.devices) != "1" or trainer.num_nodes != 1
+    if name == "auto" and several:
+        trainer.strategy = "replica"
+    elif name not in ("auto", "replica", "ReplicaStrategy"):
+        raise InputError(
+            f"trainer.strategy must be replica, got {name}: devices share out replicas, which have no gradients and no "
+            "parameters in common."
+        )
 
 
 def check(trainer: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from nl_lightning.checks import check_whole
 from nl_lightning.environments import Environment, OnRound
 from nl_lightning.errors import InputError
 from nl_lightning.rounds import History
+from nl_lightning.settings import Share
 from replay.candidates import Protocol, check_protocol
 from replay.features import DIM, Features
 from replay.matching import Block, Played, history, play_block
@@ -82,8 +83,9 @@ class ReplayLog(Environment):
 
     # ---- state ----------------------------------------------------------------------------------------------------
 
-    def prepare(self, seeds: Sequence[int], like: Tensor) -> None:
+    def prepare(self, seeds: Sequence[int], like: Tensor, share: Share | None = None) -> None:
         self._like = like
+        self._share = share or Share(list(range(len(seeds))), len(seeds), len(seeds))
         self._moved: Features | None = None
         self._places = [Place(self.log) for _ in seeds]
         self._alive = [True] * len(seeds)
@@ -98,10 +100,18 @@ class ReplayLog(Environment):
 
     def state_dict(self) -> dict[str, Any]:
         features = None if self.features is None else self.features.state_dict()
-        places = [place.state() for place in self._places]
+        places = [place.state() for place in self._places[: self._share.own]]
         settings = {"candidates": self.setting.protocol, "arms": self.arms}
         log = self._log_identity()
         return {"features": features, "places": places, "unseen": self._unseen, "log": log, "settings": settings}
+
+    @staticmethod
+    def join(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        features = next((state["features"] for state in states if state["features"] is not None), None)
+        places = [place for state in states for place in state["places"]]
+        # of each row group that somebody has seen
+        unseen = {group: count for state in states for group, count in state["unseen"].items()}
+        return {**states[0], "features": features, "places": places, "unseen": unseen}
 
     def _log_identity(self) -> dict[str, Any]:
         """What tells this log from another one."""
@@ -119,8 +129,8 @@ class ReplayLog(Environment):
         self.features, self._moved = Features.from_state_dict(state["features"]), None
         self.features.check(self.log)
         self._unseen = dict(state["unseen"])
-        for place, stored in zip(self._places, state["places"], strict=True):
-            place.go_to(*stored)
+        for place, replica in zip(self._places, self._share.replicas, strict=True):
+            place.go_to(*state["places"][replica])
 
     def counts(self) -> dict[str, Any]:
         """What became of the events, and what the log is."""

@@ -11,6 +11,7 @@ from nl_lightning.checks import check_finite
 from nl_lightning.errors import InputError
 from nl_lightning.randomness import CHUNK
 from nl_lightning.rounds import Choice, History, Round
+from nl_lightning.settings import Share
 
 if TYPE_CHECKING:
     from nl_lightning.agent import Agent
@@ -28,8 +29,11 @@ class Environment(ABC):
     """Whether a run is judged by its regret, or else by its rewards"""
 
     @abstractmethod
-    def prepare(self, seeds: Sequence[int], like: Tensor) -> None:
-        """Begin anew with these replicas; arms will have the device and the precision of ``like``."""
+    def prepare(self, seeds: Sequence[int], like: Tensor, share: Share | None = None) -> None:
+        """Begin anew with these replicas; arms will have the device and the precision of ``like``.
+
+        ``share`` tells which replicas of the run they are, left out, all of them.
+        """
 
     @abstractmethod
     def play(self, agent: "Agent", start: int, count: int, on_round: OnRound) -> History:
@@ -47,6 +51,11 @@ class Environment(ABC):
     def state_dict(self) -> dict[str, Any]:
         """What is needed to go on, beside the number of rounds."""
         return {}
+
+    @staticmethod
+    def join(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The state of all replicas, from the own ones of each process."""
+        return states[0]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
         """Go on from here; where rounds are functions of their number, there is nothing to do."""
@@ -102,10 +111,10 @@ class Simulation(Environment):
         self._like = torch.empty(0)
         self._chunks: dict[int, Deal] = {}
 
-    def prepare(self, seeds: Sequence[int], like: Tensor) -> None:
+    def prepare(self, seeds: Sequence[int], like: Tensor, share: Share | None = None) -> None:
         self._like = like
         self._chunks = {}
-        self._prepare(seeds)
+        self._prepare(seeds, share or Share(list(range(len(seeds))), len(seeds), len(seeds)))
 
     def play(self, agent: "Agent", start: int, count: int, on_round: OnRound) -> History:
         deal = self.deal(start, count)
@@ -189,7 +198,7 @@ class Simulation(Environment):
         check_finite("an environment's regrets", deal.regret)
 
     @abstractmethod
-    def _prepare(self, seeds: Sequence[int]) -> None:
+    def _prepare(self, seeds: Sequence[int], share: Share) -> None:
         """Make the problem of every replica from its seed."""
 
     @abstractmethod

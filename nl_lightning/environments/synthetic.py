@@ -11,6 +11,7 @@ from nl_lightning.environments.environment import Deal, Simulation
 from nl_lightning.errors import InputError
 from nl_lightning.link import mu
 from nl_lightning.randomness import CHUNK, Stream, generator
+from nl_lightning.settings import Share
 
 Function = Literal["h1", "h2", "h3", "h4", "h5", "h6"]
 
@@ -70,10 +71,10 @@ class Synthetic(Simulation):
         self._pools = self._probabilities = torch.empty(0)
         self._parameters: list[tuple[Tensor, Tensor]] = []
 
-    def _prepare(self, seeds: Sequence[int]) -> None:
-        self._noise_seeds = _seeds("noise_seed", self.noise_seed, seeds)
+    def _prepare(self, seeds: Sequence[int], share: Share) -> None:
+        self._noise_seeds = _seeds("noise_seed", self.noise_seed, seeds, share)
         pools, probabilities, self._parameters = [], [], []
-        for seed in _seeds("seed", self.seed, seeds):
+        for seed in _seeds("seed", self.seed, seeds, share):
             g = generator(seed, Stream.PROBLEM)
 
             def uniform(*shape: int, g: torch.Generator = g) -> Tensor:
@@ -120,10 +121,11 @@ def different(uniform: Tensor, pool: int) -> Tensor:
     return torch.stack(columns, dim=1)
 
 
-def _seeds(name: str, given: int | list[int] | None, replicas: Sequence[int]) -> list[int]:
+def _seeds(name: str, given: int | list[int] | None, replicas: Sequence[int], share: Share) -> list[int]:
     if given is None:
         return list(replicas)
-    seeds = [given] * len(replicas) if isinstance(given, int) else list(given)
-    if len(seeds) != len(replicas):
-        raise InputError(f"The environment's {name} has {len(seeds)} entries for {len(replicas)} replicas.")
-    return seeds
+    if isinstance(given, int):
+        return [given] * len(replicas)
+    if len(given) != share.total:
+        raise InputError(f"The environment's {name} has {len(given)} entries for {share.total} replicas.")
+    return [given[replica] for replica in share.replicas]

@@ -1,0 +1,89 @@
+"""The stored half of an agent: what its state is, and agents of some of its replicas."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nl_lightning.design import DesignKind
+from nl_lightning.errors import InputError
+from nl_lightning.learner import Learner
+from nl_lightning.randomness import ActionNoise
+from nl_lightning.settings import SETTINGS, Share
+from nl_lightning.theory import Constants
+
+
+class StoredAgent(Learner):
+    """An agent that can be stored, moved and divided."""
+
+    name: str
+    mode: str
+    design_kind: DesignKind
+    delta: float
+    constants: Constants
+    noise: ActionNoise
+    radius: Tensor
+    effective_dimension: Tensor
+
+    def _derive(self) -> None:
+        """What follows from the settings and the precision."""
+
+    def part(self, share: Share) -> "StoredAgent":
+        """An agent of some of the replicas, as they are now. Its hyperparameters stay those of the whole."""
+        settings = {**self.settings.part(share.replicas), "seed": [self.settings.seeds[r] for r in share.replicas]}
+        one_by_one = {"grid": None, "replicas": len(share.replicas)}
+        part = type(self)(**{**self.hparams, **settings, **one_by_one})
+        part.share, part._mark_divergence = share, self._mark_divergence
+        part._set_hparams(dict(self.hparams))
+        if self.network.weights[0].dtype == torch.float64:
+            part.double()
+        part.load_state_dict(self.state_of(part))
+        return part
+
+    def state_of(self, part: "StoredAgent") -> dict[str, Any]:
+        """This agent's state, as far as it is that of a part of it."""
+        replicas = part.share.replicas
+        state = {k: v[replicas] if isinstance(v, Tensor) else v for k, v in self.state_dict().items()}
+        return state | {"_extra_state": {**state["_extra_state"], "identity": part.identity()}}
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "StoredAgent":
+        """Move or cast: what is derived from the buffers goes along."""
+        super()._apply(fn, *args, **kwargs)
+        self._derive()
+        self.noise.forget()
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """What a stored state must agree with."""
+        return {
+            "agent": self.name,
+            "layers": [list(shape) for shape in self.network.shapes],
+            "design": self.design_kind,
+            **{name: getattr(self.settings, name) for name in (*SETTINGS, "seeds")},
+            "mode": self.mode,
+            **({} if self.theory is None else {"delta": self.delta, **self.constants._asdict()}),
+        }
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"identity": self.identity(), "draws": self.noise.position}
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        self.noise.position = state["draws"]
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        """Look at the identity first, so that a state of another agent changes nothing."""
+        state = state_dict.get(f"{prefix}_extra_state")
+        if state is None:
+            raise InputError("This checkpoint is not of a bandit agent: it says nothing of algorithm and settings.")
+        for name, mine in self.identity().items():
+            stored = state["identity"].get(name)
+            if stored != mine:
+                raise InputError(
+                    f"This checkpoint is of another agent: its {name} is {stored}, here it is {mine}. "
+                    "Load it into an agent with the settings it was made with."
+                )
+        # Rounds may have been played in inference mode, whose tensors cannot be written outside it.
+        self.radius, self.effective_dimension = self.radius.clone(), self.effective_dimension.clone()
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        self._any_diverged = bool((self.diverged_at > 0).any())

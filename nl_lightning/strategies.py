@@ -1,0 +1,262 @@
+"""The Lightning plugin that spreads replicas over devices and nodes: ``strategy: replica``.
+
+Replicas are independent, so that nothing is exchanged while they learn: no gradients, no parameters. Every process has
+an agent of its share of the replicas, the trainer's ``lightning_module``, while the agent that ``trainer.fit`` was
+given stays whole and gets all results back at the end. A checkpoint is that of the whole agent, whoever wrote it, and
+goes on with any number of processes.
+
+    agent (R replicas) -> its part in each process -> checkpoint, result (R replicas)
+
+Processes meet after every call of TrainNN, to agree on whether to go on, and at checkpoints.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import lightning as L
+import torch
+import torch.distributed as dist
+from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
+from lightning.pytorch.strategies import DDPStrategy, Strategy, StrategyRegistry
+from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
+from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch import Tensor, nn
+
+from nl_lightning.errors import InputError, ProcessLost
+from nl_lightning.settings import Share
+
+if TYPE_CHECKING:
+    from nl_lightning.agent import Agent
+
+T = TypeVar("T")
+
+TIMEOUT = 600.0
+"""Seconds that a process waits for the others."""
+
+_GRACE = 10.0
+"""Seconds that processes have to say what happened and to end, once one of them has."""
+
+
+def gathered(trainer: L.Trainer, value: T) -> list[T]:
+    """What each process of the run has, on all of them; every process must ask."""
+    strategy = trainer.strategy
+    return strategy.gathered(value) if isinstance(strategy, ReplicaStrategy) else [value]
+
+
+def collected(trainer: L.Trainer, value: T) -> list[T]:
+    """What each process has, on the first of them; nothing on the others. Every process must ask."""
+    strategy = trainer.strategy
+    return strategy.collected(value) if isinstance(strategy, ReplicaStrategy) else [value]
+
+
+class ReplicaStrategy(DDPStrategy):
+    """Spreads the replicas of a bandit agent over processes, each with a device of its own.
+
+    Args:
+        timeout: seconds that a process waits for the others before it takes them for lost.
+        kwargs: those of Lightning's DDPStrategy, whose launchers this is built on.
+    """
+
+    def __init__(self, timeout: float = TIMEOUT, **kwargs: Any) -> None:
+        super().__init__(timeout=timedelta(seconds=timeout), **kwargs)
+        self.resumes = False
+        """whether this process has found a checkpoint to go on from: all must agree"""
+        self._whole: Agent | None = None
+        self._part: Agent | None = None
+
+    # ---- processes --------------------------------------------------------------------------------------------------
+
+    def _configure_launcher(self) -> None:
+        if self._start_method == "popen":
+            assert self.cluster_environment is not None
+            self._launcher = _Launcher(self.cluster_environment, self.num_processes, self.num_nodes)
+        else:
+            super()._configure_launcher()
+
+    def _get_process_group_backend(self) -> str:
+        """What is exchanged are objects of the host, by gloo; NCCL serves Lightning's own tensors."""
+        default = "cpu:gloo,cuda:nccl" if self.root_device.type == "cuda" else "gloo"
+        return self._process_group_backend or default
+
+    def setup_environment(self) -> None:
+        with self._others():
+            super().setup_environment()
+        whole: Any = self.lightning_module
+        if not hasattr(whole, "part"):
+            raise InputError(f"strategy: replica spreads the replicas of a bandit agent, not a {type(whole).__name__}.")
+        if len(set(self.gathered(self.resumes))) > 1:
+            raise InputError(
+                "Some processes see the checkpoint of this run, others do not. The run directory must lie on a file "
+                "system that all nodes share."
+            )
+        self._whole = whole
+        self._part = whole.part(share_of(whole.replicas, self.global_rank, self.world_size, self.root_device))
+        self._part.trainer = whole.trainer
+        self.connect(self._part)
+        for callback in whole.trainer.callbacks:
+            callback.log, callback.log_dict = self._part.log, self._part.log_dict
+        idle = self.world_size - whole.replicas
+        if idle > 0:
+            rank_zero_warn(
+                f"{self.world_size} devices for {whole.replicas} replicas: {idle} of them have nothing to do. "
+                f"Take devices: {whole.replicas}, or more replicas."
+            )
+
+    def setup(self, trainer: L.Trainer) -> None:
+        """As on a single device: the agent is not wrapped."""
+        Strategy.setup(self, trainer)
+
+    def _setup_model(self, model: nn.Module) -> nn.Module:  # type: ignore[override]
+        return model
+
+    def gathered(self, value: T) -> list[T]:
+        """What each process has, on all of them."""
+        if self.world_size == 1:
+            return [value]
+        found: list[Any] = [None] * self.world_size
+        with self._others():
+            dist.all_gather_object(found, value)
+        return found
+
+    def collected(self, value: T) -> list[T]:
+        """What each process has, on the first of them."""
+        if self.world_size == 1:
+            return [value]
+        found: list[Any] | None = [None] * self.world_size if self.is_global_zero else None
+        with self._others():
+            dist.gather_object(value, found)
+        return found or []
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:
+        with self._others():
+            super().barrier(*args, **kwargs)
+
+    def broadcast(self, obj: T, src: int = 0) -> T:
+        with self._others():
+            return super().broadcast(obj, src)
+
+    @contextmanager
+    def _others(self) -> Iterator[None]:
+        """Say it in plain words when another process does not answer."""
+        try:
+            yield
+        except RuntimeError as error:
+            assert self._timeout is not None
+            reason = str(error).splitlines()[0]
+            raise ProcessLost(
+                f"Another process of this run has ended, or did not answer within {self._timeout.total_seconds():g} "
+                f"seconds ({reason}). Start the run again: it goes on from its last checkpoint."
+            ) from error
+
+    def on_exception(self, exception: BaseException) -> None:
+        """The process that launched the others leaves none behind."""
+        if isinstance(self.launcher, _Launcher):
+            self.launcher.end()
+
+    # ---- the whole and its parts ------------------------------------------------------------------------------------
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Of the whole agent, on the first process; the others write nothing."""
+        assert self._whole is not None
+        assert self._part is not None
+        states = self.collected(_own_state(self._part))
+        return _joined(states, self._whole) if states else {}
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        assert self._whole is not None
+        assert self._part is not None
+        self._whole.load_state_dict(checkpoint["state_dict"], strict=strict)
+        self._part.load_state_dict(self._whole.state_of(self._part))
+
+    def teardown(self) -> None:
+        part, whole = self._part, self._whole
+        super().teardown()
+        if part is None or whole is None:
+            return
+        state = part.trainer.state
+        if state.fn == TrainerFn.FITTING and state.status != TrainerStatus.INTERRUPTED:
+            if part.network.weights[0].dtype == torch.float64:
+                whole.double()
+            whole.load_state_dict(_joined(self.gathered(_own_state(part)), whole))
+        self.connect(whole)
+        self._part = self._whole = None
+
+
+def share_of(replicas: int, process: int, processes: int, device: torch.device) -> Share:
+    """The replicas of a process: as many as others have, or one more.
+
+    A matrix product over a batch of one takes another way through a CPU's libraries than one over several, with other
+    last digits. So that a replica's result does not depend on the number of processes, one that is alone is computed
+    twice.
+    """
+    each, more = divmod(replicas, processes)
+    first = process * each + min(process, more)
+    own = list(range(first, first + each + (process < more)))
+    kept = own or [replicas - 1]
+    if len(kept) == 1 and replicas > 1 and device.type == "cpu":
+        kept = kept * 2
+    return Share(kept, len(own), replicas)
+
+
+def _own_state(part: "Agent") -> dict[str, Any]:
+    """The state of the replicas that are a process's own, on the CPU."""
+    own = part.share.own
+    return {k: v[:own].cpu() if isinstance(v, Tensor) else v for k, v in part.state_dict().items()}
+
+
+def _joined(states: Sequence[Mapping[str, Any]], whole: "Agent") -> dict[str, Any]:
+    """The state of the whole agent, replica by replica."""
+    first = states[0]
+    joined = {k: torch.cat([s[k] for s in states]) if isinstance(v, Tensor) else v for k, v in first.items()}
+    return joined | {"_extra_state": {**first["_extra_state"], "identity": whole.identity()}}
+
+
+# ---- launching -------------------------------------------------------------------------------------------------------
+
+
+class _Launcher(_SubprocessScriptLauncher):
+    """Lightning's launcher, with a watch that says what happened before it ends the run."""
+
+    def launch(self, function: Any, *args: Any, trainer: L.Trainer | None = None, **kwargs: Any) -> Any:
+        self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
+        if not self.cluster_environment.creates_processes_externally:
+            self._call_children_scripts()
+            threading.Thread(target=self._watch, daemon=True).start()
+        _set_num_threads_if_needed(num_processes=self.num_processes)
+        return function(*args, **kwargs)
+
+    def _watch(self) -> None:
+        """When a process has failed, this one learns of it when it next asks the others; else it is ended."""
+        while not any(child.poll() for child in self.procs):
+            if all(child.returncode == 0 for child in self.procs):
+                return
+            time.sleep(0.2)
+        child = next(child for child in self.procs if child.returncode)
+        process, code = 1 + self.procs.index(child), child.returncode
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        print(f"error: process {process} of {1 + len(self.procs)} {how}; the others end, too.", file=sys.stderr)
+        time.sleep(_GRACE)
+        self.end(wait=0)
+        os._exit(1)
+
+    def end(self, wait: float = _GRACE) -> None:
+        """Give the processes that were launched here some time to end, then end them."""
+        stop = time.monotonic() + wait
+        for child in self.procs:
+            try:
+                child.wait(max(0.0, stop - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+
+
+StrategyRegistry.register(
+    "replica", ReplicaStrategy, description="Spreads the replicas of a bandit agent over devices and nodes"
+)
