@@ -35,7 +35,8 @@ class StoredAgent(Learner):
         one_by_one = {"grid": None, "replicas": len(share.replicas)}
         part = type(self)(**{**self.hparams, **settings, **one_by_one})
         part.share, part._mark_divergence = share, self._mark_divergence
-        part._set_hparams(dict(self.hparams))
+        part.hparams.clear()
+        part.hparams.update(self.hparams)
         if self.network.weights[0].dtype == torch.float64:
             part.double()
         part.load_state_dict(self.state_of(part))

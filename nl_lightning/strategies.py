@@ -239,10 +239,6 @@ class _Launcher(_SubprocessScriptLauncher):
             if all(child.returncode == 0 for child in self.procs):
                 return
             time.sleep(0.2)
-        child = next(child for child in self.procs if child.returncode)
-        process, code = 1 + self.procs.index(child), child.returncode
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        print(f"error: process {process} of {1 + len(self.procs)} {how}; the others end, too.", file=sys.stderr)
         time.sleep(_GRACE)
         self.end(wait=0)
         os._exit(1)
@@ -250,10 +246,15 @@ class _Launcher(_SubprocessScriptLauncher):
     def end(self, wait: float = _GRACE) -> None:
         """Give the processes that were launched here some time to end, then end them."""
         stop = time.monotonic() + wait
-        for child in self.procs:
+        for process, child in enumerate(self.procs, start=1):
+            name = f"process {process} of {1 + len(self.procs)}"
             try:
-                child.wait(max(0.0, stop - time.monotonic()))
+                code = child.wait(max(0.0, stop - time.monotonic()))
+                # others have said themselves what happened
+                if code < 0:
+                    print(f"error: {name} was killed by signal {-code}.", file=sys.stderr)
             except subprocess.TimeoutExpired:
+                print(f"error: {name} did not end and is killed.", file=sys.stderr)
                 child.kill()
 
 
