@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.table import Table
 
@@ -50,6 +51,9 @@ def main(arguments: Sequence[str], fit: Callable[[list[str]], None]) -> None:
                 sys.exit(f"Stopped. To go on with the agents that are left, give the same command with {again}.")
             if stop.code not in (0, None):
                 failed.append(agent)
+    if rank_zero_only.rank:
+        # of several processes the first one shows the result
+        return
     summaries = [(path, json.loads(path.read_text())) for path in sorted(where.glob("*/summary.json"))]
     if summaries:
         _show([(RunDirectory(path.parent), summary) for path, summary in summaries], where)

@@ -140,5 +140,8 @@ class Learner(L.LightningModule, ABC):
 
     def setup(self, stage: str) -> None:
         """The horizon of a fit is its number of rounds."""
+        # Lightning would do it after a checkpoint's numbers have lost half of their digits.
+        if self.trainer.precision == "64-true":
+            self.double()
         if stage == "fit":
             self._fit_horizon = getattr(getattr(self.trainer, "datamodule", None), "rounds", None)

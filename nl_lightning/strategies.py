@@ -173,6 +173,7 @@ class ReplicaStrategy(DDPStrategy):
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self._whole is not None
         assert self._part is not None
+        _take_precision(self._whole, self._part)
         self._whole.load_state_dict(checkpoint["state_dict"], strict=strict)
         self._part.load_state_dict(self._whole.state_of(self._part))
 
@@ -183,8 +184,7 @@ class ReplicaStrategy(DDPStrategy):
             return
         state = part.trainer.state
         if state.fn == TrainerFn.FITTING and state.status != TrainerStatus.INTERRUPTED:
-            if part.network.weights[0].dtype == torch.float64:
-                whole.double()
+            _take_precision(whole, part)
             whole.load_state_dict(_joined(self.gathered(_own_state(part)), whole))
         self.connect(whole)
         self._part = self._whole = None
@@ -210,6 +210,11 @@ def _own_state(part: "Agent") -> dict[str, Any]:
     """The state of the replicas that are a process's own, on the CPU."""
     own = part.share.own
     return {k: v[:own].cpu() if isinstance(v, Tensor) else v for k, v in part.state_dict().items()}
+
+
+def _take_precision(agent: "Agent", other: "Agent") -> None:
+    if other.network.weights[0].dtype == torch.float64:
+        agent.double()
 
 
 def _joined(states: Sequence[Mapping[str, Any]], whole: "Agent") -> dict[str, Any]:
