@@ -17,7 +17,7 @@ from nl_lightning.environments import Deal, Environment, Simulation
 from nl_lightning.errors import InputError
 from nl_lightning.randomness import CHUNK
 from nl_lightning.rounds import Round, TrainingBatch
-from nl_lightning.strategies import ReplicaStrategy, collected, gathered
+from nl_lightning.strategies import ReplicaStrategy, asked_to_stop, collected, gathered
 
 
 class BanditData(L.LightningDataModule):
@@ -119,8 +119,11 @@ class BanditData(L.LightningDataModule):
             history = self.environment.play(agent, self.played, count, on_round)
         agent.radius, agent.effective_dimension = agent.radius.clone(), agent.effective_dimension.clone()
         # Replicas of all processes wait for each other at a call of TrainNN.
-        played, ended = zip(*gathered(trainer, (len(history.t), self.environment.ended)), strict=True)
+        mine = (len(history.t), self.environment.ended, asked_to_stop(trainer))
+        played, ended, stop = zip(*gathered(trainer, mine), strict=True)
         self.played, self._ended = self.played + max(played), all(ended)
+        if any(stop):
+            trainer.should_stop = True
         agent.buffer.reserve(self.played)
         if not len(history.t):
             return

@@ -11,6 +11,7 @@ Processes meet after every call of TrainNN, to agree on whether to go on, and at
 """
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -57,6 +58,11 @@ def collected(trainer: L.Trainer, value: T) -> list[T]:
     return strategy.collected(value) if isinstance(strategy, ReplicaStrategy) else [value]
 
 
+def asked_to_stop(trainer: L.Trainer) -> bool:
+    """Whether this process was sent a SIGTERM, and others may not know."""
+    return isinstance(trainer.strategy, ReplicaStrategy) and trainer.strategy.asked_to_stop
+
+
 class ReplicaStrategy(DDPStrategy):
     """Spreads the replicas of a bandit agent over processes, each with a device of its own.
 
@@ -69,6 +75,7 @@ class ReplicaStrategy(DDPStrategy):
         super().__init__(timeout=timedelta(seconds=timeout), **kwargs)
         self.resumes = False
         """whether this process has found a checkpoint to go on from: all must agree"""
+        self.asked_to_stop = False
         self._whole: Agent | None = None
         self._part: Agent | None = None
 
@@ -156,10 +163,22 @@ class ReplicaStrategy(DDPStrategy):
                 f"seconds ({reason}). Start the run again: it goes on from its last checkpoint."
             ) from error
 
+    def on_train_start(self) -> None:
+        """A SIGTERM is noted, and processes stop together after the next call of TrainNN.
+
+        Lightning's own handler talks to the others at once, in the middle of whatever they talk about.
+        """
+        if self.world_size > 1 and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._note_sigterm)
+
+    def _note_sigterm(self, number: int, frame: object) -> None:
+        self.asked_to_stop = True
+
     def on_exception(self, exception: BaseException) -> None:
         """The process that launched the others leaves none behind."""
         if isinstance(self.launcher, _Launcher):
-            self.launcher.end()
+            # who interrupts by hand has sent all of them the signal, and wants no answer
+            self.launcher.end(wait=1.0 if isinstance(exception, KeyboardInterrupt) else _GRACE)
 
     # ---- the whole and its parts ------------------------------------------------------------------------------------
 

@@ -290,6 +290,22 @@ def test_a_process_that_is_lost_ends_the_run_and_it_goes_on(
     assert_same(alone(long, tmp_path, monkeypatch), cut)
 
 
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_stopped_leaves_what_it_can_go_on_from(by: signal.Signals, tmp_path: Path) -> None:
+    """A SIGTERM to any process stops all after the next call of TrainNN; Ctrl-C reaches all of them."""
+    process = start("nl_lightning", [*FIT, "--data.rounds=100000", "--run.id=cut", "--trainer.devices=2"], tmp_path)
+    cut = run_of(tmp_path, "cut")
+    until_checkpoint(process, cut)
+    if by == signal.SIGTERM:
+        os.kill(*children(process), by)
+    else:
+        os.killpg(process.pid, by)
+    output = finish(process, 60)
+    assert "Stopped before the end; go on with: python -m nl_lightning fit --resume all/runs/cut" in output, output
+    assert process.returncode == (0 if by == signal.SIGTERM else 1)
+    assert cut.summary.exists() == (by == signal.SIGTERM)
+
+
 def test_divergence_in_one_process_ends_all(tmp_path: Path) -> None:
     """lr lam >= 1 for the last replica only."""
     diverging = [*FIT, "--model.lam=[1,1,1,1,2000]", "--model.on_divergence=stop"]
