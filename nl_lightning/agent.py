@@ -138,7 +138,7 @@ class Agent(StoredAgent):
         )
         values: dict[SettingName, PerReplica] = {"nu": nu, "lam": lam, "kappa": kappa, "S": S}
         self.settings = per_replica(values, replicas, seed, grid)
-        self.share = Share(list(range(self.replicas)), self.replicas, self.replicas)
+        self.share = Share.whole(self.replicas)
         self.dim = dim
         self.mode: Mode = mode
         self.design_kind: DesignKind = design or ("full" if mode == "theory" else "diagonal")

@@ -25,7 +25,7 @@ import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import WandbLogger
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 
 from nl_lightning import report, trainer_flags
@@ -287,7 +287,8 @@ def main(args: Sequence[str] | None = None) -> None:
         text = next((str(cause) for cause in _causes(error) if isinstance(cause, mendable)), None)
         if text is None:
             raise
-        process = f" in process {rank_zero_only.rank}" if getattr(rank_zero_only, "rank", 0) else ""
+        rank = getattr(rank_zero_only, "rank", 0)
+        process = f" in process {rank}" if rank else ""
         print(f"error{process}: {text}", file=sys.stderr)
         sys.exit(1)
 

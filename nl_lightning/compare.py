@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.table import Table
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str], fit: Callable[[list[str]], None]) -> None:
                 sys.exit(f"Stopped. To go on with the agents that are left, give the same command with {again}.")
             if stop.code not in (0, None):
                 failed.append(agent)
-    if rank_zero_only.rank:
+    if getattr(rank_zero_only, "rank", 0):
         # of several processes the first one shows the result
         return
     summaries = [(path, json.loads(path.read_text())) for path in sorted(where.glob("*/summary.json"))]

@@ -46,6 +46,7 @@ class Samples(nn.Module):
         self._even = True
         """whether all replicas have ``count`` samples"""
         self._sizes = [*(size for shape in shapes[:-1] for size in shape), shapes[-1][1]]
+        self._diagonal: Tensor
         self.register_buffer("_diagonal", diagonal, persistent=False)
         self.register_buffer("rows", like.new_zeros(len(like), 0, sum(self._sizes)))
         self.register_buffer("square", like.new_zeros(len(like), 0, 0))

@@ -27,6 +27,10 @@ class Share(NamedTuple):
     total: int
     """R, of all processes"""
 
+    @classmethod
+    def whole(cls, replicas: int) -> "Share":
+        return cls(list(range(replicas)), replicas, replicas)
+
 
 @dataclass(frozen=True)
 class ReplicaSettings:

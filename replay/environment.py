@@ -85,7 +85,7 @@ class ReplayLog(Environment):
 
     def prepare(self, seeds: Sequence[int], like: Tensor, share: Share | None = None) -> None:
         self._like = like
-        self._share = share or Share(list(range(len(seeds))), len(seeds), len(seeds))
+        self._share = share or Share.whole(len(seeds))
         self._moved: Features | None = None
         self._places = [Place(self.log) for _ in seeds]
         self._alive = [True] * len(seeds)

@@ -114,7 +114,8 @@ class Simulation(Environment):
     def prepare(self, seeds: Sequence[int], like: Tensor, share: Share | None = None) -> None:
         self._like = like
         self._chunks = {}
-        self._prepare(seeds, share or Share(list(range(len(seeds))), len(seeds), len(seeds)))
+        self.share = share or Share.whole(len(seeds))
+        self._prepare(seeds)
 
     def play(self, agent: "Agent", start: int, count: int, on_round: OnRound) -> History:
         deal = self.deal(start, count)
@@ -198,7 +199,7 @@ class Simulation(Environment):
         check_finite("an environment's regrets", deal.regret)
 
     @abstractmethod
-    def _prepare(self, seeds: Sequence[int], share: Share) -> None:
+    def _prepare(self, seeds: Sequence[int]) -> None:
         """Make the problem of every replica from its seed."""
 
     @abstractmethod

@@ -71,10 +71,10 @@ class Synthetic(Simulation):
         self._pools = self._probabilities = torch.empty(0)
         self._parameters: list[tuple[Tensor, Tensor]] = []
 
-    def _prepare(self, seeds: Sequence[int], share: Share) -> None:
-        self._noise_seeds = _seeds("noise_seed", self.noise_seed, seeds, share)
+    def _prepare(self, seeds: Sequence[int]) -> None:
+        self._noise_seeds = _seeds("noise_seed", self.noise_seed, seeds, self.share)
         pools, probabilities, self._parameters = [], [], []
-        for seed in _seeds("seed", self.seed, seeds, share):
+        for seed in _seeds("seed", self.seed, seeds, self.share):
             g = generator(seed, Stream.PROBLEM)
 
             def uniform(*shape: int, g: torch.Generator = g) -> Tensor:
