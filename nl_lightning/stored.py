@@ -1,7 +1,7 @@
 """The stored half of an agent: what its state is, and agents of some of its replicas."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ class StoredAgent(Learner):
         """An agent of some of the replicas, as they are now. Its hyperparameters stay those of the whole."""
         settings = {**self.settings.part(share.replicas), "seed": [self.settings.seeds[r] for r in share.replicas]}
         one_by_one = {"grid": None, "replicas": len(share.replicas)}
-        part = type(self)(**{**cast(dict[str, Any], self.hparams), **settings, **one_by_one})
+        part = type(self)(**{**self.hparams, **settings, **one_by_one})
         part.share, part._mark_divergence = share, self._mark_divergence
         part.hparams.clear()
         part.hparams.update(self.hparams)
@@ -45,7 +45,7 @@ class StoredAgent(Learner):
     def state_of(self, part: "StoredAgent") -> dict[str, Any]:
         """This agent's state, as far as it is that of a part of it."""
         replicas = part.share.replicas
-        state = {k: v[replicas] if isinstance(v, Tensor) else v for k, v in self.state_dict().items()}
+        state: dict[str, Any] = {k: v[replicas] if isinstance(v, Tensor) else v for k, v in self.state_dict().items()}
         return state | {"_extra_state": {**state["_extra_state"], "identity": part.identity()}}
 
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "StoredAgent":
