@@ -97,7 +97,9 @@ class Log:
         """Columns of a row group as they are stored."""
         try:
             with _open(group.file) as parquet:
-                return parquet.read_row_group(group.number, columns=list(columns))
+                # a process that was given one thread takes one
+                threads = torch.get_num_threads() > 1
+                return parquet.read_row_group(group.number, columns=list(columns), use_threads=threads)
         except (pa.ArrowException, OSError) as error:
             raise InputError(
                 f"{group}, column {self._unreadable(group, columns)}: cannot be read ({error}). {mend(group.file)}"
