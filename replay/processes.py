@@ -44,7 +44,7 @@ _GRACE = 10.0
 _PARENT = "NL_LIGHTNING_PARENT"
 """The variable that holds the number of the process which has started the others of its machine."""
 
-_AGAIN = "Nothing was written; start the command again."
+_AGAIN = "Nothing was written: start the command again."
 
 
 class Processes(NamedTuple):
@@ -187,11 +187,14 @@ def _watch(trainer: L.Trainer, done: threading.Event) -> None:
         for number, child in enumerate(_children(trainer), start=1):
             code = child.poll()
             if code:
-                how = f"ended with code {code}, for the reason above" if code > 0 else f"was killed ({_signal(-code)})"
-                _end(trainer, f"Process {number} of this machine {how}, and the others with it. {_AGAIN}")
+                how = f"ended with code {code}, see above." if code > 0 else f"was killed ({_signal(-code)}). {_AGAIN}"
+                _end(trainer, f"The evaluation was stopped: process {number} of this machine {how}")
         # the parent may have been ready a little sooner
         if parent not in (os.getpid(), os.getppid()) and not done.wait(_GRACE):
-            _end(trainer, f"Process {trainer.local_rank} of this machine ended: that which had started it is gone.")
+            _end(
+                trainer,
+                f"Process {trainer.local_rank} of this machine stopped: that which had started it is gone. {_AGAIN}",
+            )
 
 
 def _signal(number: int) -> str:
@@ -216,4 +219,6 @@ class _Mortal(L.Callback):
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, lambda *_: _end(trainer, f"Process {trainer.global_rank} was told to end."))
+            signal.signal(
+                signal.SIGTERM, lambda *_: _end(trainer, f"Process {trainer.global_rank} was told to end. {_AGAIN}")
+            )
