@@ -3,14 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from nl_lightning.errors import InputError
+from replay.address import Address, listed, open_parquet
 from replay.schema import EVENTS_FILES, FORMAT, ITEMS_FILE, LOG_FILE, USER_FEATURES, VERSION
 
 
@@ -55,7 +54,7 @@ class Contents:
         return {**asdict(self), "positions": {str(k): v for k, v in sorted(self.positions.items())}}
 
     @classmethod
-    def of(cls, path: Path, description: Mapping[str, Any]) -> "Contents":
+    def of(cls, path: Address, description: Mapping[str, Any]) -> "Contents":
         """From what log.json holds."""
         try:
             stored = description["contents"]
@@ -122,16 +121,16 @@ class Counter:
         counts.last_time = max(filter(None, [counts.last_time, span["max"].isoformat()]))
 
 
-def read_description(path: Path) -> dict[str, Any]:
+def read_description(path: Address) -> dict[str, Any]:
     """What ``log.json`` says of the log in the directory ``path``."""
     if not path.is_dir():
         found = "is a file; a log is a directory" if path.exists() else "does not exist"
         raise InputError(f"{path} {found}. The convert command makes a log, the simulate command too.")
     file = path / LOG_FILE
     if not file.exists():
-        if any(path.glob(EVENTS_FILES)):
+        if listed(path, EVENTS_FILES):
             raise InputError(f"{path} is not finished: it has no {LOG_FILE}. Run the command that wrote it again.")
-        below = sorted({*path.glob(f"*/{LOG_FILE}"), *path.glob(f"*/*/{LOG_FILE}")})
+        below = listed(path, f"*/{LOG_FILE}") or listed(path, f"*/*/{LOG_FILE}")
         hint = f" There are logs below it, {below[0].parent} for one." if below else " The convert command makes one."
         raise InputError(f"{path} holds no log: it has no {LOG_FILE}.{hint}")
     try:
@@ -150,19 +149,20 @@ def read_description(path: Path) -> dict[str, Any]:
     return log
 
 
-def check_files(path: Path, log: Mapping[str, Any]) -> None:
+def check_files(path: Address, log: Mapping[str, Any]) -> None:
     """The log's files are those that it was written with, as far as their footers tell."""
     expected = {EVENTS_FILES.replace("*", f"{number:05d}"): rows for number, rows in enumerate(log["parts"])}
     expected[ITEMS_FILE] = log["items"]
     for name, rows in expected.items():
         try:
-            found = pq.read_metadata(path / name).num_rows
+            with open_parquet(path / name) as parquet:
+                found = parquet.metadata.num_rows
         except FileNotFoundError as error:
             raise InputError(f"{path / name} is missing. Convert the log again.") from error
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path / name} is not a whole Parquet file ({error}). Convert the log again.") from error
         if found != rows:
             raise InputError(f"{path / name} has {found} rows, expected {rows}. Convert the log again.")
-    for file in sorted(path.glob(EVENTS_FILES)):
+    for file in listed(path, EVENTS_FILES):
         if file.name not in expected:
             raise InputError(f"{file} is not of this log: {LOG_FILE} does not know it. Remove it.")

@@ -7,7 +7,6 @@ other at a call of TrainNN only.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -41,7 +40,8 @@ class ReplayLog(Environment):
     """Logged clicks: an agent that picks the logged item sees whether it was clicked, another one sees nothing.
 
     Args:
-        log: directory of a log (``python -m replay convert``); left out, the sample random/all that obp carries.
+        log: directory of a log (``python -m replay convert``), a path or an address (``s3://bucket/log``); left out,
+            the sample random/all that obp carries.
         candidates: which items an event shows. ``affinity``: the logged one and those with the user's highest affinity
             (the paper's protocol; the set depends on the logged item, so the CTR is that of no single policy).
             ``uniform``: drawn uniformly, whatever was logged; events whose logged item is not among them are left out.
@@ -72,7 +72,7 @@ class ReplayLog(Environment):
         check_whole(0, seed=seed)
         if fit_rows is not None:
             check_whole(1, fit_rows=fit_rows)
-        self.log = Log(bundled_log() if log is None else Path(log))
+        self.log = Log(bundled_log() if log is None else log)
         self.arms = check_protocol(candidates, arms, self.log.n_items)
         self.rejection = rejection
         c = check_rule(rejection, propensity_floor, self.log.contents, str(self.log.path))

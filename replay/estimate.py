@@ -12,6 +12,7 @@ Everything is a function of sums over blocks of rows, so a log of any length is 
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, NamedTuple, final
 
 import torch
@@ -71,8 +72,8 @@ class BlockSums(Metric):
         return self.sums[..., _COLUMNS.index(name)].sum(1)
 
     @abstractmethod
-    def compute(self) -> Estimate:
-        """The estimate of each replica."""
+    def compute(self) -> Any:
+        """Of each replica; in every process that of all of them."""
 
     def counted(self, successes: str, trials: str) -> Estimate:
         """A ratio of counts, with Wilson's interval."""
@@ -114,10 +115,6 @@ class IPS(BlockSums):
     def compute(self) -> Estimate:
         return self.bootstrapped("weighted_clicks", "events")
 
-    def monte_carlo_error(self) -> Tensor:
-        """(R,), standard error of the estimate that comes from estimated action probabilities."""
-        return self.total("monte_carlo").sqrt() / self.total("events")
-
 
 @final
 class SelfNormalisedIPS(BlockSums):
@@ -144,6 +141,51 @@ class EffectiveSampleSize(BlockSums):
         return Estimate(size, *[torch.full_like(size, torch.nan)] * 2)
 
 
+@final
+class Totals(BlockSums):
+    """The sums over all blocks, by their names."""
+
+    def compute(self) -> dict[str, Tensor]:
+        return {name: self.total(name) for name in _COLUMNS}
+
+
+def monte_carlo_error(totals: Mapping[str, Tensor]) -> Tensor:
+    """(R,), standard error of IPS that comes from estimated action probabilities."""
+    return totals["monte_carlo"].sqrt() / totals["events"]
+
+
+class Counted(NamedTuple):
+    """Events, whatever the agent chooses, and values of their users."""
+
+    outside: int
+    """events whose logged item was not shown"""
+    corrected: int
+    """events that the propensity correction left out"""
+    unknown: int
+    """values of user features that are missing or that the fit has not seen"""
+
+
+@final
+class EventCounts(Metric):
+    """Counts what is ``Counted``."""
+
+    full_state_update = False
+    counted: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("counted", torch.zeros(len(Counted._fields), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, logged: Tensor, kept: Tensor, unknown: Tensor) -> None:
+        """Of events: the logged item's arm or -1, whether the correction keeps it (N,), and whether each value of a
+        user feature is unknown (N, 4)."""
+        shown = logged >= 0
+        self.counted += torch.stack([(~shown).sum(), (shown & ~kept).sum(), unknown.sum()])
+
+    def compute(self) -> Counted:
+        return Counted(*self.counted.tolist())
+
+
 METRICS: dict[str, type[BlockSums]] = {
     "match": MatchCTR,
     "ips": IPS,
@@ -154,6 +196,10 @@ METRICS: dict[str, type[BlockSums]] = {
 
 
 def estimates(replicas: int, rows: int) -> MetricCollection:
-    """All of them over one set of sums."""
+    """All of them over one set of sums, and the sums themselves, by their names.
+
+    What they compute is that of all processes: whatever is asked, is asked of ``compute``.
+    """
     metrics: dict[str, Metric | MetricCollection] = {name: metric(replicas, rows) for name, metric in METRICS.items()}
+    metrics["totals"] = Totals(replicas, rows)
     return MetricCollection(metrics, compute_groups=[list(metrics)])

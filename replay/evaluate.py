@@ -8,14 +8,10 @@ whole log in memory.
 
 import argparse
 import json
-import logging
-import warnings
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.pytorch.callbacks import RichProgressBar
 from rich.console import Console
 from rich.table import Table
 
@@ -27,11 +23,13 @@ from nl_lightning.errors import InputError
 from nl_lightning.files import write_beside
 from nl_lightning.statistics import CLICK_LEVEL
 from replay.candidates import PROTOCOLS, check_protocol
-from replay.estimate import IPS, METRICS
-from replay.evaluator import Evaluation, LogLoader, rejected
+from replay.estimate import METRICS, monte_carlo_error
+from replay.evaluator import Evaluation, rejected
 from replay.features import Features, digest
+from replay.processes import ACCELERATORS, ONE, Processes, ending_together
 from replay.rejection import RULES, check_rule, floor_note
 from replay.sample import bundled_log
+from replay.shards import LogData
 from replay.shown import Setting
 from replay.stream import Log
 from replay.truth import exact_ctr
@@ -42,7 +40,9 @@ DRAWS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--log", type=Path, help="directory of a log; left out, the sample random/all that obp carries")
+    parser.add_argument(
+        "--log", help="directory of a log, a path or an address (s3://...); left out, the sample that obp carries"
+    )
     parser.add_argument("--checkpoint", type=Path, required=True, help="of a run on a log: checkpoints/last.ckpt")
     meanings = "; ".join(f"{name}: {text}" for name, text in PROTOCOLS.items())
     parser.add_argument("--candidates", choices=PROTOCOLS, help=f"{meanings}; left out, as in training")
@@ -54,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--draws", type=int, default=DRAWS, help="Monte Carlo draws of a Thompson agent's choice")
     parser.add_argument("--seed", type=int, default=0, help="of random candidate sets and of the propensity correction")
+    parser.add_argument("--devices", type=int, default=1, help="processes that share the log, on each machine")
+    parser.add_argument("--num-nodes", type=int, default=1, help="machines")
+    parser.add_argument("--accelerator", choices=ACCELERATORS, default="cpu", help="what each process computes on")
     parser.add_argument("--obp", action="store_true", help="also ask obp's estimators, for the first replica")
     parser.add_argument("--output", type=Path, help="file for the result as JSON")
 
@@ -61,6 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     if options.output and not options.output.parent.is_dir():
         raise InputError(f"--output: there is no directory {options.output.parent}.")
+    processes = Processes(options.devices, options.num_nodes, options.accelerator)
+    processes.check()
     agent, features, trained = load(options.checkpoint)
     log = Log(options.log or bundled_log())
     features.check(log)
@@ -70,7 +75,10 @@ def run(options: argparse.Namespace) -> None:
         from replay import bridge
 
         bridge.check_size(log)
-    result = evaluate(agent, features, log, setting, draws, progress=True)
+    evaluation = measure(agent, features, log, setting, draws, True, processes)
+    if not evaluation.trainer.is_global_zero:
+        return
+    result = describe(evaluation, log, setting)
     console = Console()
     console.print(table(result))
     for note in result["notes"]:
@@ -124,15 +132,39 @@ def _setting(options: argparse.Namespace, log: Log, trained: dict[str, Any]) -> 
 
 
 def evaluate(
-    agent: Agent, features: Features, log: Log, setting: Setting, draws: int = DRAWS, progress: bool = False
+    agent: Agent,
+    features: Features,
+    log: Log,
+    setting: Setting,
+    draws: int = DRAWS,
+    progress: bool = False,
+    processes: Processes = ONE,
 ) -> dict[str, Any]:
-    """The estimates of every replica, and what became of the events."""
+    """The estimates of every replica, and what became of the events; the same in every process."""
+    return describe(measure(agent, features, log, setting, draws, progress, processes), log, setting)
+
+
+def measure(
+    agent: Agent,
+    features: Features,
+    log: Log,
+    setting: Setting,
+    draws: int = DRAWS,
+    progress: bool = False,
+    processes: Processes = ONE,
+) -> Evaluation:
+    """One pass over the log, shared out among the processes."""
     evaluation = Evaluation(agent, features, log.rows, draws if agent.thompson else 1)
-    trainer = _trainer(progress)
-    trainer.test(evaluation, LogLoader(log, features, setting, agent.replicas), verbose=False)
+    trainer = processes.trainer(progress)
+    with ending_together(trainer):
+        trainer.test(evaluation, LogData(log, features, setting, agent.replicas), verbose=False)
+    return evaluation
+
+
+def describe(evaluation: Evaluation, log: Log, setting: Setting) -> dict[str, Any]:
+    """What an evaluation has found."""
+    agent, features = evaluation.agent, evaluation.features
     results = evaluation.results()
-    ips = evaluation.estimates["ips"]
-    assert isinstance(ips, IPS)
     exact = None
     if "world" in log.description:
         world = World.from_description(log.description)
@@ -144,7 +176,7 @@ def evaluate(
             value, low, high = (float(part[replica]) for part in estimate)
             row |= {name: _number(value), f"{name}_low": _number(low), f"{name}_high": _number(high)}
         if agent.thompson:
-            row["ips_monte_carlo_error"] = float(ips.monte_carlo_error()[replica])
+            row["ips_monte_carlo_error"] = float(monte_carlo_error(evaluation.totals())[replica])
         if exact is not None:
             row["exact"] = exact[replica]
         replicas.append({**row, "diverged_at": int(agent.diverged_at[replica]) or None, **counts})
@@ -160,20 +192,6 @@ def evaluate(
         "replicas": replicas,
     }
     return {**result, "notes": _notes(result, evaluation, log)}
-
-
-def _trainer(progress: bool) -> L.Trainer:
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")
-    return L.Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=progress,
-        callbacks=[RichProgressBar()] if progress else [],
-    )
 
 
 def table(result: dict[str, Any]) -> Table:
@@ -219,10 +237,12 @@ def _notes(result: dict[str, Any], evaluation: Evaluation, log: Log) -> list[str
         notes.append(
             f"A replica matched only {clicks:.0f} clicks: bootstrap intervals of so few are too narrow, Wilson's not."
         )
-    if evaluation.unknown:
-        notes.append(
-            f"{evaluation.unknown:,} values of user features are missing or new to the agent; they count as zeros."
-        )
+    idle = evaluation.trainer.world_size - len(log.groups)
+    if idle > 0:
+        notes.append(f"{idle} processes had nothing to do: the log has {len(log.groups)} row groups to share out.")
+    unknown = evaluation.counts.compute().unknown
+    if unknown:
+        notes.append(f"{unknown:,} values of user features are missing or new to the agent; they count as zeros.")
     if evaluation.features.items_digest != digest(log.items):
         notes.append("The items of this log are described otherwise than those of training, which the agent goes by.")
     if result["candidates"] == "affinity":

@@ -5,8 +5,10 @@ again: the same kind of user, position and item, without affinity. Those are com
 computed as they come.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -14,7 +16,8 @@ import torch
 from torch import Tensor
 
 from nl_lightning.agent import Agent
-from replay.estimate import BlockSums, Estimate, estimates
+from nl_lightning.errors import InputError
+from replay.estimate import METRICS, Estimate, EventCounts, estimates
 from replay.features import Features
 from replay.shown import Setting, Shown
 from replay.stream import Group, Log
@@ -35,25 +38,36 @@ _ARMS_AT_ONCE = 50_000
 """Arms whose features are held at once."""
 
 
-def _batch_size(setting: Setting, replicas: int) -> int:
+def batch_size(setting: Setting, replicas: int) -> int:
     return max(1, _SCORES_AT_ONCE // (setting.arms * replicas))
 
 
-def batches(log: Log, features: Features, setting: Setting, replicas: int) -> Iterator[Shown]:
-    """The whole log. The next row group is read while the last one is worked on."""
-    size = _batch_size(setting, replicas)
+def batches(
+    log: Log, features: Features, setting: Setting, replicas: int, groups: Sequence[Group] | None = None
+) -> Iterator[Shown]:
+    """The whole log, or some of its row groups. The next one is read while the last one is worked on."""
+    size = batch_size(setting, replicas)
 
     def read(group: Group) -> Shown:
         return Shown.of(log, group, features, setting)[0]
 
+    for whole in _ahead(read, log.groups if groups is None else groups):
+        for start in range(0, len(whole.row), size):
+            yield whole.slice(start, start + size)
+
+
+def _ahead(read: Callable[[Group], Shown], groups: Sequence[Group]) -> Iterator[Shown]:
+    """What is read of each group, by a second thread; not where there is one thread to use and nothing to wait for."""
+    if torch.get_num_threads() == 1 and all(isinstance(group.file, Path) for group in groups):
+        yield from map(read, groups)
+        return
     with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(read, log.groups[0])
-        for number in range(len(log.groups)):
-            whole = coming.result()
-            if number + 1 < len(log.groups):
-                coming = reader.submit(read, log.groups[number + 1])
-            for start in range(0, len(whole.row), size):
-                yield whole.slice(start, start + size)
+        coming = deque(reader.submit(read, group) for group in groups[:1])
+        for group in groups[1:]:
+            ready = coming.popleft().result()
+            coming.append(reader.submit(read, group))
+            yield ready
+        yield from (last.result() for last in coming)
 
 
 class FrozenAgent:
@@ -168,18 +182,20 @@ class Evaluation(L.LightningModule):
         super().__init__()
         self.agent, self.features, self.draws = agent, features, draws
         self.estimates = estimates(agent.replicas, rows)
-        self.outside = 0
-        """events whose logged item was not shown"""
-        self.corrected = 0
-        """events that the propensity correction left out"""
-        self.unknown = 0
-        """values of user features that are missing or that the fit has not seen"""
+        self.counts = EventCounts()
 
     def on_test_start(self) -> None:
         self.frozen = FrozenAgent(self.agent, self.features)
 
+    def on_test_epoch_start(self) -> None:
+        self.estimates.reset()
+        self.counts.reset()
+
     @torch.inference_mode()
     def test_step(self, batch: Shown, batch_idx: int) -> None:
+        if not len(batch.row):
+            # the share of a process that has no row group
+            return
         values = self.frozen.look_up(batch)
         match = self.frozen.picked(values, batch) == batch.logged
         probability = match.double()
@@ -190,45 +206,46 @@ class Evaluation(L.LightningModule):
         # Var(pi) of a mean over D draws, estimated by pi (1 - pi) / (D - 1)
         spread = probability * (1 - probability) / max(self.draws - 1, 1) * (batch.click / batch.propensity).square()
         self.estimates.update(batch.row, batch.click, match, batch.kept, weight, spread)
-        self.unknown += int((batch.codes == len(self.features.user) - 1).sum())
-        shown = batch.logged >= 0
-        self.outside += int((~shown).sum())
-        self.corrected += int((shown & ~batch.kept).sum())
+        self.counts.update(batch.logged, batch.kept, batch.codes == len(self.features.user) - 1)
+
+    def on_test_epoch_end(self) -> None:
+        """Add up what all processes have; torchmetrics keeps the results."""
+        self.estimates.compute()
+        self.counts.compute()
 
     def results(self) -> dict[str, Estimate]:
+        """The estimates, by their names."""
+        return {name: Estimate(*map(self._of_replicas, self.estimates.compute()[name])) for name in METRICS}
+
+    def totals(self) -> dict[str, Tensor]:
+        """The sums (R,), by their names."""
+        computed = self.estimates.compute()
+        return {name: self._of_replicas(value) for name, value in computed.items() if name not in METRICS}
+
+    def _of_replicas(self, value: Tensor) -> Tensor:
         # torchmetrics makes a number of a tensor with one entry
-        computed = self.estimates.compute().items()
-        return {name: Estimate(*(part.reshape(self.agent.replicas) for part in value)) for name, value in computed}
-
-
-class LogLoader:
-    """The batches of a log, as Lightning takes them."""
-
-    def __init__(self, log: Log, features: Features, setting: Setting, replicas: int) -> None:
-        self._arguments = (log, features, setting, replicas)
-
-    def __len__(self) -> int:
-        log, _, setting, replicas = self._arguments
-        return sum(-(-group.rows // _batch_size(setting, replicas)) for group in log.groups)
-
-    def __iter__(self) -> Iterator[Shown]:
-        return batches(*self._arguments)
+        return value.reshape(self.agent.replicas)
 
 
 def rejected(evaluation: Evaluation, log: Log) -> Sequence[dict[str, Any]]:
     """Of each replica, what became of the events."""
-    match = evaluation.estimates["match"]
-    assert isinstance(match, BlockSums)
+    totals, counts = evaluation.totals(), evaluation.counts.compute()
+    seen = {int(number) for number in totals["events"]}
+    if seen != {log.rows}:
+        raise InputError(
+            f"The log has {log.rows:,} events, and {min(seen):,} were evaluated. Leave limit_test_batches out and "
+            "take strategy='ddp', which starts processes that keep their numbers."
+        )
     return [
         {
             "accepted": int(accepted),
             "seen": log.rows,
             "rejected": {
-                "another arm chosen": log.rows - evaluation.outside - evaluation.corrected - int(accepted),
-                "not in the candidate set": evaluation.outside,
-                "propensity correction": evaluation.corrected,
+                "another arm chosen": log.rows - counts.outside - counts.corrected - int(accepted),
+                "not in the candidate set": counts.outside,
+                "propensity correction": counts.corrected,
             },
             "bad_rows": log.skipped,
         }
-        for accepted in match.total("matches").tolist()
+        for accepted in totals["matches"].tolist()
     ]

@@ -5,7 +5,6 @@ DST is a log, or a directory above several. Numbers come from log.json; the othe
 
 import argparse
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,17 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from nl_lightning.statistics import CLICK_LEVEL, wilson
+from replay.address import Address, address, size
 from replay.contents import Contents, check_files, read_description
 from replay.schema import EVENTS_FILES, ITEMS_FILE, LOG_FILE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dst", metavar="DST", type=Path, help="directory of a log, or above several")
+    parser.add_argument(
+        "dst", metavar="DST", help="directory of a log, or above several; a path, or an address (s3://...)"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     console = Console()
-    for path in _logs(options.dst):
+    for path in _logs(address(options.dst)):
         log = read_description(path)
         check_files(path, log)
         table = Table(title=Text(str(path)), title_justify="left", show_header=False)
@@ -32,13 +34,13 @@ def run(options: argparse.Namespace) -> None:
         console.print(table)
 
 
-def _logs(path: Path) -> list[Path]:
+def _logs(path: Address) -> list[Address]:
     """The log, or those below it, finished or not."""
     below = {file.parent for name in (LOG_FILE, EVENTS_FILES) for file in path.rglob(name)} if path.is_dir() else set()
     return [path] if path in below or not below else sorted(below)
 
 
-def _lines(path: Path, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _lines(path: Address, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     counts = Contents.of(path, log)
     yield "policy", log["policy"]
     yield "campaign", log["campaign"]
@@ -63,7 +65,7 @@ def _lines(path: Path, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     skipped = log.get("skipped", {"rows": 0, "first": []})
     yield "skipped rows", "\n".join([f"{skipped['rows']:,}", *skipped["first"]])
     files = [path / LOG_FILE, path / ITEMS_FILE, *path.glob(EVENTS_FILES)]
-    yield "files", f"{len(files)}, {sum(file.stat().st_size for file in files):,} bytes"
+    yield "files", f"{len(files)}, {sum(map(size, files)):,} bytes"
 
 
 def _pairs(counts: Mapping[str, int]) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 from replay.candidates import Protocol, candidates
 from replay.features import Features, Unseen
 from replay.rejection import kept
+from replay.schema import USER_FEATURES
 from replay.stream import Group, Log
 
 
@@ -51,6 +52,14 @@ class Shown(NamedTuple):
         row = torch.arange(events.rows.start, events.rows.stop)
         stays = kept(events, setting.c, setting.seed, group)
         return cls(row, codes, events.position, *arms, events.click, events.propensity, stays), unseen
+
+    @classmethod
+    def nothing(cls, arms: int) -> "Shown":
+        """No event, with that number of arms."""
+        none, no_arms = torch.empty(0, dtype=torch.long), torch.empty(0, arms)
+        propensity = torch.empty(0, dtype=torch.float64)
+        codes = torch.empty(0, len(USER_FEATURES), dtype=torch.long)
+        return cls(none, codes, none, no_arms.long(), no_arms, none, none, propensity, none.bool())
 
     def slice(self, start: int, stop: int) -> "Shown":
         return Shown(*(tensor[start:stop] for tensor in self))

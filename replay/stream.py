@@ -1,7 +1,6 @@
 """A log, read one row group at a time: memory does not grow with its length."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nl_lightning.errors import InputError
+from replay.address import Address, address, listed, mend, open_parquet
 from replay.contents import Contents, check_files, read_description
 from replay.schema import EVENTS, EVENTS_FILES, ITEM_NUMBER, ITEMS, ITEMS_FILE, USER_FEATURES, check_schema
 
@@ -22,7 +22,7 @@ COLUMNS = [name for name in EVENTS.names if name != "timestamp"]
 class Group(NamedTuple):
     """A row group of a log."""
 
-    file: Path
+    file: Address
     number: int
     """within its file"""
     first: int
@@ -59,14 +59,14 @@ class Events(NamedTuple):
 class Log:
     """A log's files, checked as far as their footers tell."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Address) -> None:
+        self.path = address(path)
         self.description = read_description(self.path)
         check_files(self.path, self.description)
         self.contents = Contents.of(self.path, self.description)
         self.items = _read_items(self.path / ITEMS_FILE)
         self.groups: list[Group] = []
-        for file in sorted(self.path.glob(EVENTS_FILES)):
+        for file in listed(self.path, EVENTS_FILES):
             with _open(file) as parquet:
                 check_schema(parquet.schema_arrow, EVENTS, str(file))
                 for number in range(parquet.metadata.num_row_groups):
@@ -97,11 +97,12 @@ class Log:
         """Columns of a row group as they are stored."""
         try:
             with _open(group.file) as parquet:
-                return parquet.read_row_group(group.number, columns=list(columns))
+                # a process that was given one thread takes one
+                threads = torch.get_num_threads() > 1
+                return parquet.read_row_group(group.number, columns=list(columns), use_threads=threads)
         except (pa.ArrowException, OSError) as error:
             raise InputError(
-                f"{group}, column {self._unreadable(group, columns)}: cannot be read ({error}). "
-                "The file is damaged; convert the log again."
+                f"{group}, column {self._unreadable(group, columns)}: cannot be read ({error}). {mend(group.file)}"
             ) from error
 
     def events(self, group: Group) -> Events:
@@ -149,14 +150,14 @@ class Log:
         return ", ".join(columns)
 
 
-def _open(file: Path) -> pq.ParquetFile:
+def _open(file: Address) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(file, page_checksum_verification=True)
+        return open_parquet(file)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{file} is not a whole Parquet file ({error}). Convert the log again.") from error
 
 
-def _read_items(file: Path) -> pa.Table:
+def _read_items(file: Address) -> pa.Table:
     with _open(file) as parquet:
         check_schema(parquet.schema_arrow, ITEMS, str(file))
         try:

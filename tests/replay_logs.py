@@ -1,10 +1,12 @@
 """Small simulated logs for tests."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from replay import writer
@@ -34,3 +36,11 @@ def frame(log: Log) -> pd.DataFrame:
     events = table.drop_columns(["affinity_item", "affinity"]).to_pandas()
     events["affinity"] = [dict(zip(items, values, strict=True)) for items, values in pairs]
     return events
+
+
+def damaged(file: bytes, group: int) -> bytes:
+    """A Parquet file of events with a wrong bit in the column item_id of a row group."""
+    column = pq.read_metadata(io.BytesIO(file)).row_group(group).column(1)
+    content = bytearray(file)
+    content[column.data_page_offset + column.total_compressed_size // 2] ^= 1
+    return bytes(content)

@@ -1,0 +1,110 @@
+"""What a second process gains. Processes start once and are asked in turn, so that their start is not measured."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+from lightning.fabric.plugins.environments.lightning import find_free_network_port
+
+from benchmarks.measure import Row, ratio
+from benchmarks.replay import agent, simulated
+from replay import Features, Log
+from replay.evaluator import Evaluation
+from replay.processes import Processes
+from replay.shards import LogData
+from replay.shown import Setting
+
+
+class Team:
+    """Processes that each run a function of this module, again and again, and say how long it took.
+
+    Args:
+        call: a call that makes the function, such as ``evaluating('log', 2)``.
+        size: number of processes.
+        threads: of each of them.
+    """
+
+    def __init__(self, call: str, size: int, threads: int) -> None:
+        code = f"from benchmarks import devices; devices.answer(devices.{call})"
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_network_port()), "WORLD_SIZE": str(size)}
+        common = {**os.environ, "OMP_NUM_THREADS": str(threads), **(group if size > 1 else {})}
+        self.members = [
+            subprocess.Popen(
+                [sys.executable, "-c", code],
+                env={**common, **({"LOCAL_RANK": str(rank)} if size > 1 else {})},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(size)
+        ]
+
+    def seconds(self) -> float:
+        """Of the slowest one."""
+        for member in self.members:
+            assert member.stdin is not None
+            member.stdin.write("\n")
+            member.stdin.flush()
+        return max(_answer(member) for member in self.members)
+
+    def end(self) -> None:
+        for member in self.members:
+            member.kill()
+            member.wait()
+
+
+def _answer(member: "subprocess.Popen[str]") -> float:
+    assert member.stdout is not None
+    for line in member.stdout:
+        if line.startswith("seconds "):
+            return float(line.split()[1])
+    raise RuntimeError(f"A process of the benchmark ended with code {member.wait()}.")
+
+
+def answer(work: Callable[[], float]) -> None:
+    """In a process of a team: work once for each line that comes."""
+    for _ in sys.stdin:
+        print("seconds", work(), flush=True)
+
+
+def frozen(rows: int, rounds: int = 7) -> list[Row]:
+    """A frozen agent on a log, by two processes with one thread each, beside one process with one thread."""
+    with tempfile.TemporaryDirectory() as directory:
+        simulated(Path(directory) / "log", rows)
+        teams = [
+            Team(f"evaluating(r'{directory}/log', {size})", size, threads) for size, threads in ((1, 1), (2, 1), (1, 2))
+        ]
+        try:
+            for team in teams:
+                team.seconds()
+            one, two, threaded = zip(*([team.seconds() for team in teams] for _ in range(rounds)), strict=True)
+        finally:
+            for team in teams:
+                team.end()
+    gain, spread = ratio(list(one), list(two))
+    times = f"{median(one):.2f} s / {median(two):.2f} s; one process with two threads: {median(threaded):.2f} s"
+    what = f"frozen agent, {rows:,} events: one process / two, one thread each"
+    return [(what, f"{gain:.2f} ({spread}) ({times})", ">= 1.6", gain >= 1.6)]
+
+
+def evaluating(path: str, size: int) -> Callable[[], float]:
+    """Seconds of one ``trainer.test``, shared among so many processes, which begin together."""
+    log = Log(path)
+    asked, features, setting = agent(), Features.fit(log), Setting("affinity", 5, None, 0)
+    trainer = Processes(devices=size).trainer()
+
+    def work() -> float:
+        evaluation, data = Evaluation(asked, features, log.rows), LogData(log, features, setting)
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+        start = time.perf_counter()
+        trainer.test(evaluation, data, verbose=False)
+        return time.perf_counter() - start
+
+    return work
