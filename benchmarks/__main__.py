@@ -41,7 +41,7 @@ def main() -> None:
             replay.conversion,
             lambda: replay.memory(options.rows, 10 * options.rows),
         ],
-        "devices": [lambda: devices.frozen(options.rows)],
+        "devices": [devices.replicas, lambda: devices.frozen(options.rows)],
     }
     table = Table(title=f"torch {torch.__version__}", title_justify="left")
     for name in ("what", "measured: median (quartiles)", "to reach", ""):

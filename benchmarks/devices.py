@@ -12,8 +12,11 @@ from statistics import median
 import torch
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
 
-from benchmarks.measure import Row, ratio
+from benchmarks.measure import Row, ratio, trainer
 from benchmarks.replay import agent, simulated
+from nl_lightning import NeuralLogUCB2
+from nl_lightning.data import BanditData
+from nl_lightning.environments import Synthetic
 from replay import Features, Log
 from replay.evaluator import Evaluation
 from replay.processes import Processes
@@ -73,38 +76,62 @@ def answer(work: Callable[[], float]) -> None:
         print("seconds", work(), flush=True)
 
 
+def compared(what: str, call: str, rounds: int) -> list[Row]:
+    """Two processes with one thread each beside one process with one thread; ``call`` takes the number of processes."""
+    teams = [Team(call.format(size), size, threads) for size, threads in ((1, 1), (2, 1), (1, 2))]
+    try:
+        for team in teams:
+            team.seconds()
+        one, two, threaded = zip(*([team.seconds() for team in teams] for _ in range(rounds)), strict=True)
+    finally:
+        for team in teams:
+            team.end()
+    gain, spread = ratio(list(one), list(two))
+    times = f"{median(one):.2f} s / {median(two):.2f} s; one process with two threads: {median(threaded):.2f} s"
+    text = f"{what}: one process / two, one thread each"
+    return [(text, f"{gain:.2f} ({spread}) ({times})", ">= 1.6", gain >= 1.6)]
+
+
+def replicas(rounds: int = 7) -> list[Row]:
+    """A fit of 20 replicas, shared out by ``strategy: replica``."""
+    return compared("fit of 20 replicas, T=2000", "fitting({})", rounds)
+
+
+def fitting(size: int) -> Callable[[], float]:
+    """Seconds of one ``trainer.fit``, shared among so many processes, which begin together."""
+
+    def work() -> float:
+        agent = NeuralLogUCB2(20, width=20, nu=0.01, lr=0.005, replicas=20)
+        data = BanditData(Synthetic("h1"), 2000)
+        fitter = trainer(**({"strategy": "replica", "devices": size} if size > 1 else {}))
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+        start = time.perf_counter()
+        fitter.fit(agent, data)
+        return time.perf_counter() - start
+
+    return work
+
+
 def frozen(rows: int, rounds: int = 7) -> list[Row]:
     """A frozen agent on a log, by two processes with one thread each, beside one process with one thread."""
     with tempfile.TemporaryDirectory() as directory:
         simulated(Path(directory) / "log", rows)
-        teams = [
-            Team(f"evaluating(r'{directory}/log', {size})", size, threads) for size, threads in ((1, 1), (2, 1), (1, 2))
-        ]
-        try:
-            for team in teams:
-                team.seconds()
-            one, two, threaded = zip(*([team.seconds() for team in teams] for _ in range(rounds)), strict=True)
-        finally:
-            for team in teams:
-                team.end()
-    gain, spread = ratio(list(one), list(two))
-    times = f"{median(one):.2f} s / {median(two):.2f} s; one process with two threads: {median(threaded):.2f} s"
-    what = f"frozen agent, {rows:,} events: one process / two, one thread each"
-    return [(what, f"{gain:.2f} ({spread}) ({times})", ">= 1.6", gain >= 1.6)]
+        return compared(f"frozen agent, {rows:,} events", f"evaluating(r'{directory}/log', {{}})", rounds)
 
 
 def evaluating(path: str, size: int) -> Callable[[], float]:
     """Seconds of one ``trainer.test``, shared among so many processes, which begin together."""
     log = Log(path)
     asked, features, setting = agent(), Features.fit(log), Setting("affinity", 5, None, 0)
-    trainer = Processes(devices=size).trainer()
+    tester = Processes(devices=size).trainer()
 
     def work() -> float:
         evaluation, data = Evaluation(asked, features, log.rows), LogData(log, features, setting)
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
         start = time.perf_counter()
-        trainer.test(evaluation, data, verbose=False)
+        tester.test(evaluation, data, verbose=False)
         return time.perf_counter() - start
 
     return work

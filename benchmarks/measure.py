@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import lightning as L
 
@@ -38,7 +39,7 @@ def row(what: str, numerator: list[float], denominator: list[float], limit: floa
     return what, f"{value:.2f} ({spread}) {note}", f"<= {limit:g}", value <= limit
 
 
-def trainer() -> L.Trainer:
+def trainer(**flags: Any) -> L.Trainer:
     return L.Trainer(
         max_epochs=1,
         accelerator="cpu",
@@ -46,6 +47,7 @@ def trainer() -> L.Trainer:
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        **flags,
     )
 
 
