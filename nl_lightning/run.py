@@ -143,9 +143,9 @@ class Recorder(RoundCallback):
     def __init__(self, directory: str | Path) -> None:
         self.run = RunDirectory(Path(directory))
         self.measure = report.REGRET
-        self.cumulative = torch.zeros(0, dtype=torch.float64)
+        self.cumulative = torch.zeros(0, dtype=torch.float64, device="cpu")
         """(R,), regret or reward so far"""
-        self.clicks = torch.zeros(0, dtype=torch.float64)
+        self.clicks = torch.zeros(0, dtype=torch.float64, device="cpu")
         """(R,), rewards so far"""
         self.recorded = 0
         self.seconds = 0.0
@@ -156,8 +156,8 @@ class Recorder(RoundCallback):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self.measure = report.REGRET if _data(trainer).environment.knows_regret else report.CTR
         assert isinstance(pl_module, Agent)
-        self.cumulative = torch.zeros(pl_module.replicas, dtype=torch.float64)
-        self.clicks = torch.zeros(pl_module.replicas, dtype=torch.float64)
+        self.cumulative = torch.zeros(pl_module.replicas, dtype=torch.float64, device="cpu")
+        self.clicks = torch.zeros(pl_module.replicas, dtype=torch.float64, device="cpu")
 
     # ---- rounds -------------------------------------------------------------------------------------------------
 
