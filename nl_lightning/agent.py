@@ -36,6 +36,7 @@ from nl_lightning.randomness import ActionNoise
 from nl_lightning.rounds import Choice, View
 from nl_lightning.settings import SETTINGS, PerReplica, SettingName, per_replica
 from nl_lightning.theory import Constants, Theory
+from nl_lightning.trainer_flags import HALF_PRECISION, NO_FLOAT64
 
 Mode = Literal["practical", "theory"]
 
@@ -346,9 +347,27 @@ class Agent(Learner):
 
     # ---- state --------------------------------------------------------------------------------------------------
 
-    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "Agent":
-        """Move or cast: what is derived from the buffers goes along."""
-        super()._apply(fn, *args, **kwargs)
+    def to(self, *args: Any, **kwargs: Any) -> "Agent":
+        """As of any module, but not to MPS."""
+        device = torch._C._nn._parse_to(*args, **kwargs)[0]
+        if device is not None and device.type == "mps":
+            raise InputError(f"An agent cannot go to {device}: {NO_FLOAT64}. Leave it on the CPU.")
+        return super().to(*args, **kwargs)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Agent":
+        """Move or cast. A cast is of network and buffer, all else stays in float64; what is derived goes along."""
+        dtype = fn(self.network.weights[0].detach()[:0]).dtype
+        if dtype not in (torch.float32, torch.float64):
+            raise InputError(f"An agent computes in float32 or float64, not in {dtype}: {HALF_PRECISION}.")
+
+        def kept(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        exact = (self.design, self.information, self.theory)
+        for module in self.children():
+            module._apply(kept if module in exact else fn)
+        super()._apply(kept, recurse=False)
         self._derive()
         self.noise.forget()
         return self

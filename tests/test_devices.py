@@ -12,12 +12,16 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+import yaml
+from lightning.pytorch.accelerators import MPSAccelerator
 from torch import Tensor
 
 from nl_lightning import radii
 from nl_lightning.agent import Agent
+from nl_lightning.cli import main
 from nl_lightning.data import BanditData
 from nl_lightning.environments import Environment, Synthetic
+from nl_lightning.errors import InputError
 from nl_lightning.run import Recorder
 from replay import ReplayLog
 from replay.candidates import Protocol
@@ -31,6 +35,8 @@ from tests.conftest import QUIET, Keep
 from tests.device_modes import PRETENDED, Accelerator, ExplicitDevices, host_pulls
 from tests.replay_logs import SMALL, write_log
 from tests.test_agents import SETTINGS, VARIANTS, deal, make
+from tests.test_cli import H1, fails
+from tests.test_cli import SMALL as FEW
 from tests.test_replay_learning import make as make_for_log
 
 ACCELERATORS = ["pretended", "cuda"]
@@ -279,3 +285,30 @@ def test_a_wait_is_found(expression: str, monkeypatch: pytest.MonkeyPatch) -> No
         with host_pulls(PRETENDED) as found:
             play(agent, problem(), 20)
     assert by_function(found)["radii.at"] >= 20
+
+
+# ---- MPS ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_does_not_go_to_mps() -> None:
+    """Nowhere: also not where there is one."""
+    with pytest.raises(InputError, match="cannot go to mps: MPS has no float64"):
+        simulated("NeuralLog-UCB-2", "diagonal").to("mps")
+
+
+@pytest.mark.parametrize("asked", ["mps", "gpu", "lightning.pytorch.accelerators.MPSAccelerator"])
+def test_mps_is_refused(asked: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(MPSAccelerator, "is_available", staticmethod(lambda: True))
+    assert "MPS has no float64" in fails(["fit", H1, *FEW, f"--trainer.accelerator={asked}"], capsys)
+
+
+def test_auto_is_the_cpu_where_there_is_only_mps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(MPSAccelerator, "is_available", staticmethod(lambda: True))
+    monkeypatch.chdir(tmp_path)
+    main(["fit", H1, *FEW, "--run.id=x"])
+    assert "accelerator auto is the CPU here: MPS has no float64" in capsys.readouterr().out
+    assert Path("runs/h1/x/summary.json").exists()
+    # on another machine the same config may have a GPU
+    assert yaml.safe_load(Path("runs/h1/x/config.yaml").read_text())["trainer"]["accelerator"] == "auto"
