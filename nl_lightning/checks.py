@@ -93,13 +93,13 @@ def check_arms(arms: Any, replicas: int, dim: int, like: Tensor) -> Tensor:
 
     What comes back is a copy: a reward may come when the caller has long put other numbers into its tensor.
     """
-    arms = torch.as_tensor(arms)
+    arms = torch.as_tensor(arms, device=like.device)
     if arms.dim() not in (2, 3) or arms.shape[-1] != dim or (arms.dim() == 3 and arms.shape[0] != replicas):
         expected = f"({replicas}, K, {dim}) or (K, {dim})"
         raise InputError(f"arms must have the shape {expected}, got {tuple(arms.shape)}.")
     if arms.shape[-2] == 0:
         raise InputError("There is no arm to choose from: K is 0.")
-    arms = arms.detach().to(like.device, like.dtype, copy=True)
+    arms = arms.detach().to(like.dtype, copy=True)
     check_finite("arms", arms)
     return arms
 

@@ -165,7 +165,11 @@ class BanditCLI(LightningCLI):
                     every = self._get(self.config, "run").checkpoint_every
                     callbacks.append(Checkpoints(self.run.checkpoint, every))
                     plugins.append(BesideCheckpointIO())
-        return super().instantiate_trainer(**kwargs, callbacks=callbacks, plugins=plugins or None)
+        # Not in the stored config: on another machine the choice is another one.
+        settled = trainer_flags.settled(config)
+        if settled:
+            self.console.print(f"accelerator auto is the CPU here: {trainer_flags.NO_FLOAT64}.", soft_wrap=True)
+        return super().instantiate_trainer(**kwargs, **settled, callbacks=callbacks, plugins=plugins or None)
 
     # ---- fit ------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nl_lightning import training
+from nl_lightning import trainer_flags, training
 from nl_lightning.buffer import ReplayBuffer
 from nl_lightning.errors import TrainNNDiverged
 from nl_lightning.networks import MLP
@@ -139,7 +139,8 @@ class Learner(L.LightningModule, ABC):
         return training.GradientDescent(self.network.parameters(), {"lr": self.lr})
 
     def setup(self, stage: str) -> None:
-        """The horizon of a fit is its number of rounds."""
+        """Refuse what the command line would; the horizon of a fit is its number of rounds."""
+        trainer_flags.check({"precision": self.trainer.precision})
         # Lightning would do it after a checkpoint's numbers have lost half of their digits.
         if self.trainer.precision == "64-true":
             self.double()

@@ -10,7 +10,7 @@ A network of depth 1 is the linear model f = x . theta. The gradient of layer l 
 so a gradient is handed out as its factors (delta_l, z_{l-1}) and never stored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -35,9 +35,9 @@ class MLP(nn.Module):
         self.shapes = [(n_out, n_in) for n_in, n_out in pairwise(sizes)]
         start = _symmetric if init == "symmetric" else _uniform
         replicas = [start(self.shapes, generator(seed, Stream.INITIAL_WEIGHTS)) for seed in seeds]
-        layers = [
-            nn.Parameter(torch.stack(layer).to(torch.get_default_dtype())) for layer in zip(*replicas, strict=True)
-        ]
+        # Drawn on the CPU, like all random numbers; kept where torch makes a module's tensors.
+        device, dtype = torch.get_default_device(), torch.get_default_dtype()
+        layers = [nn.Parameter(torch.stack(layer).to(device, dtype)) for layer in zip(*replicas, strict=True)]
         for number, weight in enumerate(layers, start=1):
             self.register_parameter(f"weight_{number}", weight)
         # A plain tuple of the same parameters: to ask a ParameterList for them costs more than a layer.
@@ -51,9 +51,15 @@ class MLP(nn.Module):
         """f (R, N) and the factors of its gradient at x (R, N, d)."""
         return factors(self.weights, x)
 
+    # nn.Module may put new parameters into the place of the old ones.
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "MLP":
+        super()._apply(fn, *args, **kwargs)
+        self.weights = tuple(self.parameters(recurse=False))
+        return self
+
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        self.weights = tuple(weight for weight in self.parameters(recurse=False))
+        self.weights = tuple(self.parameters(recurse=False))
 
 
 def factors(weights: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Factors]:
@@ -78,9 +84,13 @@ def activations(weights: Sequence[Tensor], x: Tensor) -> list[Tensor]:
     return [*z, torch.bmm(z[-1], last.mT)]
 
 
+def _drawn(draw: Callable[..., Tensor], n_out: int, n_in: int, g: torch.Generator) -> Tensor:
+    return draw(n_out, n_in, generator=g, dtype=torch.float64, device="cpu")
+
+
 def _uniform(shapes: Sequence[tuple[int, int]], g: torch.Generator) -> list[Tensor]:
     """Every entry uniform in +-1/sqrt(fan_in)."""
-    return [(2 * torch.rand(n_out, n_in, generator=g, dtype=torch.float64) - 1) / n_in**0.5 for n_out, n_in in shapes]
+    return [(2 * _drawn(torch.rand, n_out, n_in, g) - 1) / n_in**0.5 for n_out, n_in in shapes]
 
 
 def _symmetric(shapes: Sequence[tuple[int, int]], g: torch.Generator) -> list[Tensor]:
@@ -99,7 +109,7 @@ def _symmetric(shapes: Sequence[tuple[int, int]], g: torch.Generator) -> list[Te
         raise InputError(f"init='symmetric' needs an even width (at depth 1: an even dim), got {width}.")
     layers = []
     for n_out, n_in in shapes[:-1]:
-        half = torch.randn(n_out // 2, n_in // 2, generator=g, dtype=torch.float64) * (4 / width) ** 0.5
+        half = _drawn(torch.randn, n_out // 2, n_in // 2, g) * (4 / width) ** 0.5
         layers.append(torch.block_diag(half, half))
-    half = torch.randn(1, width // 2, generator=g, dtype=torch.float64) * (2 / width) ** 0.5
+    half = _drawn(torch.randn, 1, width // 2, g) * (2 / width) ** 0.5
     return [*layers, torch.cat([half, -half], dim=1)]

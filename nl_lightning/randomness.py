@@ -32,7 +32,7 @@ class Stream(IntEnum):
 def generator(seed: int, stream: Stream, *index: int) -> torch.Generator:
     """The generator of one stream of one seed at an index."""
     state = SeedSequence([seed, stream, *index]).generate_state(2)
-    return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
+    return torch.Generator("cpu").manual_seed(int(state[0]) << 32 | int(state[1]))
 
 
 _ROWS = 1024
@@ -45,7 +45,7 @@ def row_numbers(
     """(rows, columns) float64 numbers of some rows of a log: the same, whichever rows are asked for together."""
     chunks = range(rows.start // _ROWS, (rows.stop - 1) // _ROWS + 1)
     generators = [generator(seed, stream, chunk, columns, *index) for chunk in chunks]
-    drawn = [draw(_ROWS, columns, generator=g, dtype=torch.float64) for g in generators]
+    drawn = [draw(_ROWS, columns, generator=g, dtype=torch.float64, device="cpu") for g in generators]
     start = rows.start - chunks.start * _ROWS
     return (torch.cat(drawn) if len(drawn) > 1 else drawn[0])[start : start + len(rows)]
 
@@ -112,8 +112,8 @@ class ActionNoise:
         generators = [generator(seed, Stream.ACTIONS, chunk, arms) for seed in self.seeds]
 
         def rounds(draw: Callable[..., Tensor]) -> Tensor:
-            drawn = torch.stack([draw(CHUNK, arms, generator=g, dtype=torch.float64) for g in generators], dim=1)
-            return drawn.to(device=like.device, dtype=like.dtype)
+            numbers = [draw(CHUNK, arms, generator=g, dtype=torch.float64, device="cpu") for g in generators]
+            return torch.stack(numbers, dim=1).to(device=like.device, dtype=like.dtype)
 
         uniform = (1 - rounds(torch.rand)).unbind(0)
         normal = rounds(torch.randn).unbind(0) if self.normal else [None] * CHUNK

@@ -146,9 +146,9 @@ class Recorder(RoundCallback):
     def __init__(self, directory: str | Path) -> None:
         self.run = RunDirectory(Path(directory))
         self.measure = report.REGRET
-        self.cumulative = torch.zeros(0, dtype=torch.float64)
+        self.cumulative = torch.zeros(0, dtype=torch.float64, device="cpu")
         """(R,), regret or reward so far"""
-        self.clicks = torch.zeros(0, dtype=torch.float64)
+        self.clicks = torch.zeros(0, dtype=torch.float64, device="cpu")
         """(R,), rewards so far"""
         self.share = Share([], 0, 0)
         """the replicas above: those of this process, and in the end all"""
@@ -162,8 +162,8 @@ class Recorder(RoundCallback):
         self.measure = report.REGRET if _data(trainer).environment.knows_regret else report.CTR
         assert isinstance(pl_module, Agent)
         self.share = pl_module.share
-        self.cumulative = torch.zeros(self.share.own, dtype=torch.float64)
-        self.clicks = torch.zeros(self.share.own, dtype=torch.float64)
+        self.cumulative = torch.zeros(self.share.own, dtype=torch.float64, device="cpu")
+        self.clicks = torch.zeros(self.share.own, dtype=torch.float64, device="cpu")
 
     # ---- rounds -------------------------------------------------------------------------------------------------
 

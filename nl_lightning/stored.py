@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nl_lightning.design import DesignKind
 from nl_lightning.errors import InputError
@@ -12,6 +12,7 @@ from nl_lightning.learner import Learner
 from nl_lightning.randomness import ActionNoise
 from nl_lightning.settings import SETTINGS, Share
 from nl_lightning.theory import Constants
+from nl_lightning.trainer_flags import HALF_PRECISION, NO_FLOAT64
 
 
 class StoredAgent(Learner):
@@ -25,6 +26,8 @@ class StoredAgent(Learner):
     noise: ActionNoise
     radius: Tensor
     effective_dimension: Tensor
+    design: nn.Module
+    information: nn.Module
 
     def _derive(self) -> None:
         """What follows from the settings and the precision."""
@@ -48,9 +51,27 @@ class StoredAgent(Learner):
         state: dict[str, Any] = {k: v[replicas] if isinstance(v, Tensor) else v for k, v in self.state_dict().items()}
         return state | {"_extra_state": {**state["_extra_state"], "identity": part.identity()}}
 
-    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "StoredAgent":
-        """Move or cast: what is derived from the buffers goes along."""
-        super()._apply(fn, *args, **kwargs)
+    def to(self, *args: Any, **kwargs: Any) -> "StoredAgent":
+        """As of any module, but not to MPS."""
+        device = torch._C._nn._parse_to(*args, **kwargs)[0]
+        if device is not None and device.type == "mps":
+            raise InputError(f"An agent cannot go to {device}: {NO_FLOAT64}. Leave it on the CPU.")
+        return super().to(*args, **kwargs)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "StoredAgent":
+        """Move or cast. A cast is of network and buffer, all else stays in float64; what is derived goes along."""
+        dtype = fn(self.network.weights[0].detach()[:0]).dtype
+        if dtype not in (torch.float32, torch.float64):
+            raise InputError(f"An agent computes in float32 or float64, not in {dtype}: {HALF_PRECISION}.")
+
+        def kept(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        exact = (self.design, self.information, self.theory)
+        for module in self.children():
+            module._apply(kept if module in exact else fn)
+        super()._apply(kept, recurse=False)
         self._derive()
         self.noise.forget()
         return self

@@ -54,9 +54,9 @@ def candidates(events: Events, protocol: Protocol, arms: int, items: int, seed: 
     n = len(events.item)
     owner, liked = events.affinity_owner, events.affinity_item
     if protocol == "all":
-        affinity = torch.zeros(n, items)
+        affinity = torch.zeros(n, items, device="cpu")
         affinity[owner, liked] = events.affinity
-        return Candidates(torch.arange(items).expand(n, -1), affinity, events.item)
+        return Candidates(torch.arange(items, device="cpu").expand(n, -1), affinity, events.item)
     uniform = row_numbers(events.rows, arms, seed, Stream.CANDIDATES)
     if protocol == "uniform":
         item = different(uniform, items)
@@ -68,7 +68,7 @@ def candidates(events: Events, protocol: Protocol, arms: int, items: int, seed: 
         item = with_highest_affinity(events, arms).gather(1, order)
         logged = (order == 0).int().argmax(1)
     pair, slot = (item[owner] == liked.unsqueeze(1)).nonzero(as_tuple=True)
-    affinity = torch.zeros(n, arms)
+    affinity = torch.zeros(n, arms, device="cpu")
     affinity[owner[pair], slot] = events.affinity[pair]
     return Candidates(item, affinity, logged)
 
@@ -77,7 +77,7 @@ def with_highest_affinity(events: Events, arms: int) -> Tensor:
     """(N, K): the logged item, then the others by descending affinity, ties by item id."""
     logged = events.item
     # Most users like no item: the others are then the first items but for the logged one.
-    first = torch.arange(arms - 1)
+    first = torch.arange(arms - 1, device="cpu")
     chosen = torch.cat([logged.unsqueeze(1), first + (first >= logged.unsqueeze(1))], dim=1)
     other = events.affinity_item != logged[events.affinity_owner]
     owner, liked, affinity = events.affinity_owner[other], events.affinity_item[other], events.affinity[other]
@@ -85,12 +85,12 @@ def with_highest_affinity(events: Events, arms: int) -> Tensor:
     order = (owner * 2**32 - affinity.view(torch.int32)).sort(stable=True).indices
     owner, liked = owner[order], liked[order]
     rows, counts = owner.unique_consecutive(return_counts=True)
-    rank = torch.arange(len(owner)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    rank = torch.arange(len(owner), device="cpu") - (counts.cumsum(0) - counts).repeat_interleave(counts)
     best = rank < arms - 1
     # items that are not taken yet are counted as if they were behind the last one
-    taken = torch.full((len(rows), arms), _NOBODY)
+    taken = torch.full((len(rows), arms), _NOBODY, device="cpu")
     taken[:, 0] = logged[rows]
-    taken[torch.arange(len(rows)).repeat_interleave(counts)[best], rank[best] + 1] = liked[best]
+    taken[torch.arange(len(rows), device="cpu").repeat_interleave(counts)[best], rank[best] + 1] = liked[best]
     empty = taken == _NOBODY
     # the j-th of the items that nobody likes: count past those taken, in ascending order
     nth = empty.cumsum(1) - 1

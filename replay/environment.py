@@ -250,7 +250,7 @@ def _joined(parts: list[Shown], length: int) -> Shown:
     """Events one behind the other, the last one repeated up to a length."""
     columns = zip(*parts, strict=True)
     whole = [torch.cat(column) if len(parts) > 1 else column[0] for column in columns]
-    index = torch.arange(length).clamp_max(len(whole[0]) - 1)
+    index = torch.arange(length, device="cpu").clamp_max(len(whole[0]) - 1)
     return Shown(*(column[index.to(column.device)] for column in whole))
 
 

@@ -89,8 +89,9 @@ class BlockSums(Metric):
         blocks = int(used.sum())
         if blocks < 2:
             return Estimate(ratio, *[torch.full_like(ratio, torch.nan)] * 2)
-        drawn = torch.randint(blocks, (RESAMPLES, blocks), generator=generator(0, Stream.BOOTSTRAP, blocks))
-        times = torch.zeros(RESAMPLES, blocks, dtype=torch.float64)
+        g = generator(0, Stream.BOOTSTRAP, blocks)
+        drawn = torch.randint(blocks, (RESAMPLES, blocks), generator=g, device="cpu")
+        times = torch.zeros(RESAMPLES, blocks, dtype=torch.float64, device="cpu")
         times.scatter_add_(1, drawn, torch.ones_like(times))
         pair = self.sums[:, used][..., [_COLUMNS.index(numerator), _COLUMNS.index(denominator)]]
         top, bottom = (times.to(pair) @ pair).unbind(-1)

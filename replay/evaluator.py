@@ -94,10 +94,10 @@ class FrozenAgent:
         A feature with C categories has C + 1 of them, the last one for what is unseen or missing.
         """
         rows, stride = len(self.features.user), 1
-        self._part_of_number = torch.zeros(rows, 4, dtype=torch.long)
+        self._part_of_number = torch.zeros(rows, 4, dtype=torch.long, device="cpu")
         start = 0
         for feature, names in enumerate(self.features.categories):
-            self._part_of_number[start : start + len(names), feature] = torch.arange(len(names)) * stride
+            self._part_of_number[start : start + len(names), feature] = torch.arange(len(names), device="cpu") * stride
             self._part_of_number[-1, feature] = len(names) * stride
             start, stride = start + len(names), stride * (len(names) + 1)
         self._part_of_number = self._part_of_number.to(self.agent.device)

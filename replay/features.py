@@ -117,7 +117,7 @@ class Features:
         codes, unseen, missing = [], 0, 0
         for known, (index, values) in zip(self._codes, events.users, strict=True):
             # the last entry is that of index -1, a missing value
-            table = torch.tensor([*(known.get(value, neutral) for value in values), neutral])
+            table = torch.tensor([*(known.get(value, neutral) for value in values), neutral], device="cpu")
             code = table[index]
             lost, none = int((code == neutral).sum()), int((index < 0).sum())
             unseen, missing = unseen + lost - none, missing + none
@@ -128,7 +128,7 @@ class Features:
         """The rows (N, 4) of the user table for users given by the names of their categories."""
         neutral = len(self.user) - 1
         rows = [[known.get(name, neutral) for known, name in zip(self._codes, p, strict=True)] for p in profiles]
-        return torch.tensor(rows)
+        return torch.tensor(rows, device="cpu")
 
     def arms(self, codes: Tensor, position: Tensor, item: Tensor, affinity: Tensor) -> Tensor:
         """x (..., K, 42) for users (..., 4), positions (...), items (..., K) and their affinities (..., K)."""

@@ -177,8 +177,8 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
 def history(blocks: list[Played], start: int, rounds: int, agent: "Agent") -> History:
     """The accepted events of every replica, one behind the other: (R, rounds)."""
     if not blocks:
-        nothing = torch.empty(agent.replicas, 0)
-        return History(torch.arange(0), torch.empty(agent.replicas, 0, agent.dim), *[nothing] * 8)
+        nothing = agent.lam.new_empty(agent.replicas, 0)
+        return History(torch.arange(0, device="cpu"), nothing.new_empty(agent.replicas, 0, agent.dim), *[nothing] * 8)
     columns = {
         name: torch.cat([getattr(block, name) for block in blocks], dim=1)
         for name in Played._fields
@@ -194,7 +194,7 @@ def history(blocks: list[Played], start: int, rounds: int, agent: "Agent") -> Hi
 
     valid = compact(accepted)
     return History(
-        t=torch.arange(start + 1, start + rounds + 1),
+        t=torch.arange(start + 1, start + rounds + 1, device="cpu"),
         regret=None,
         event=compact(columns.pop("row")),
         valid=None if bool(valid.all()) else valid,

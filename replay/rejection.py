@@ -53,7 +53,7 @@ def check_rule(rule: Rule, floor: float | None, contents: Contents, log: str) ->
 def kept(events: Events, c: float | None, seed: int, group: Group) -> Tensor:
     """(N,): u < c / p for a uniform number u of each event. Where p < c, the event is kept for certain."""
     if c is None:
-        return torch.ones(len(events.rows), dtype=torch.bool)
+        return torch.ones(len(events.rows), dtype=torch.bool, device="cpu")
     if events.propensity.isnan().any():
         raise InputError(
             f"{group}, column propensity_score: a propensity is missing, which rejection: propensity needs."

@@ -49,7 +49,7 @@ class Shown(NamedTuple):
         events = log.events(group)
         arms = candidates(events, setting.protocol, setting.arms, log.n_items, setting.seed)
         codes, unseen = features.encode(events)
-        row = torch.arange(events.rows.start, events.rows.stop)
+        row = torch.arange(events.rows.start, events.rows.stop, device="cpu")
         stays = kept(events, setting.c, setting.seed, group)
         return cls(row, codes, events.position, *arms, events.click, events.propensity, stays), unseen
 

@@ -108,7 +108,7 @@ class Simulation(Environment):
     knows_regret = True
 
     def __init__(self) -> None:
-        self._like = torch.empty(0)
+        self._like = torch.empty(0, device="cpu")
         self._chunks: dict[int, Deal] = {}
 
     def prepare(self, seeds: Sequence[int], like: Tensor, share: Share | None = None) -> None:
@@ -124,8 +124,8 @@ class Simulation(Environment):
         alive = agent.alive
         # Buffers by their dictionary: asked for by name, nn.Module looks for them in three places.
         state = cast(dict[str, Tensor], agent._buffers)
-        t = torch.arange(start + 1, start + count + 1)
-        numbers = t.unsqueeze(1).expand(-1, agent.replicas).unbind(0)
+        t = torch.arange(start + 1, start + count + 1, device="cpu")
+        numbers = t.to(agent.lam.device).unsqueeze(1).expand(-1, agent.replicas).unbind(0)
         for view, number, rewards, regrets in zip(
             views, numbers, deal.reward.unbind(1), deal.regret.unbind(1), strict=True
         ):
@@ -182,7 +182,9 @@ class Simulation(Environment):
             self._check(deal)
             # A block of rounds may reach into the next chunk, never back behind the one before.
             self._chunks = {k: v for k, v in self._chunks.items() if k == chunk - 1}
-            self._chunks[chunk] = Deal(deal.arms.to(self._like), deal.reward.to(self._like), deal.regret)
+            self._chunks[chunk] = Deal(
+                deal.arms.to(self._like), deal.reward.to(self._like), deal.regret.to(self._like.device)
+            )
         return self._chunks[chunk]
 
     def _check(self, deal: Deal) -> None:

@@ -68,7 +68,7 @@ class Synthetic(Simulation):
         self.dim, self.arms, self.pool = dim, arms, pool
         self.seed, self.noise_seed = seed, noise_seed
         self._noise_seeds: list[int] = []
-        self._pools = self._probabilities = torch.empty(0)
+        self._pools = self._probabilities = torch.empty(0, device="cpu")
         self._parameters: list[tuple[Tensor, Tensor]] = []
 
     def _prepare(self, seeds: Sequence[int]) -> None:
@@ -78,7 +78,7 @@ class Synthetic(Simulation):
             g = generator(seed, Stream.PROBLEM)
 
             def uniform(*shape: int, g: torch.Generator = g) -> Tensor:
-                return 2 * torch.rand(shape, generator=g, dtype=torch.float64) - 1
+                return 2 * torch.rand(shape, generator=g, dtype=torch.float64, device="cpu") - 1
 
             vector, matrix, pool = uniform(self.dim), uniform(self.dim, self.dim), uniform(self.pool, self.dim)
             pools.append(pool)
@@ -95,8 +95,11 @@ class Synthetic(Simulation):
         drawn, uniform = [], []
         for seed in self._noise_seeds:
             g = generator(seed, Stream.ROUNDS, chunk)
-            drawn.append(different(torch.rand(CHUNK, self.arms, generator=g, dtype=torch.float64), self.pool))
-            uniform.append(torch.rand(CHUNK, 1, generator=g, dtype=torch.float64))
+            among, click = (
+                torch.rand(CHUNK, n, generator=g, dtype=torch.float64, device="cpu") for n in (self.arms, 1)
+            )
+            drawn.append(different(among, self.pool))
+            uniform.append(click)
         index = torch.stack(drawn).flatten(1)
         shape = (len(drawn), CHUNK, self.arms)
         arms = self._pools.gather(1, index.unsqueeze(-1).expand(-1, -1, self.dim)).view(*shape, self.dim)
