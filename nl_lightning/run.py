@@ -325,7 +325,7 @@ def _rows(
 ) -> pa.Table:
     """One row a round and replica, by round and then replica, without the rounds that a replica did not have."""
     rounds, replicas = valid.T.nonzero(as_tuple=True)
-    number = torch.tensor(share.replicas)
+    number = torch.tensor(share.replicas, device="cpu")
 
     def column(values: Tensor) -> Any:
         return values.cpu()[replicas, rounds].numpy()
