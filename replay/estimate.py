@@ -13,6 +13,7 @@ Everything is a function of sums over blocks of rows, so a log of any length is 
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, final
 
 import torch
@@ -89,16 +90,21 @@ class BlockSums(Metric):
         blocks = int(used.sum())
         if blocks < 2:
             return Estimate(ratio, *[torch.full_like(ratio, torch.nan)] * 2)
-        g = generator(0, Stream.BOOTSTRAP, blocks)
-        drawn = torch.randint(blocks, (RESAMPLES, blocks), generator=g, device="cpu")
-        times = torch.zeros(RESAMPLES, blocks, dtype=torch.float64, device="cpu")
-        times.scatter_add_(1, drawn, torch.ones_like(times))
         pair = self.sums[:, used][..., [_COLUMNS.index(numerator), _COLUMNS.index(denominator)]]
-        top, bottom = (times.to(pair) @ pair).unbind(-1)
+        top, bottom = (_times_drawn(blocks).to(pair) @ pair).unbind(-1)
         # a resample without any weight says nothing
         ends = torch.tensor([(1 - CLICK_LEVEL) / 2, (1 + CLICK_LEVEL) / 2], dtype=pair.dtype, device=pair.device)
         low, high = (top / bottom).nanquantile(ends, dim=1)
         return Estimate(ratio, low, high)
+
+
+@lru_cache(maxsize=1)
+def _times_drawn(blocks: int) -> Tensor:
+    """(resamples, blocks): how often each block is drawn; the same for every estimate."""
+    g = generator(0, Stream.BOOTSTRAP, blocks)
+    drawn = torch.randint(blocks, (RESAMPLES, blocks), generator=g, device="cpu")
+    times = torch.zeros(RESAMPLES, blocks, dtype=torch.float64, device="cpu")
+    return times.scatter_add_(1, drawn, torch.ones_like(times))
 
 
 @final
