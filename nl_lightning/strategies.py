@@ -10,12 +10,8 @@ goes on with any number of processes.
 Processes meet after every call of TrainNN, to agree on whether to go on, and at checkpoints.
 """
 
-import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -24,14 +20,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import lightning as L
 import torch
 import torch.distributed as dist
-from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
 from lightning.pytorch.strategies import DDPStrategy, Strategy, StrategyRegistry
-from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from nl_lightning.errors import InputError, ProcessLost
+from nl_lightning.launching import GRACE, Launcher
 from nl_lightning.settings import Share
 
 if TYPE_CHECKING:
@@ -41,9 +36,6 @@ T = TypeVar("T")
 
 TIMEOUT = 600.0
 """Seconds that a process waits for the others."""
-
-_GRACE = 10.0
-"""Seconds that processes have to say what happened and to end, once one of them has."""
 
 
 def gathered(trainer: L.Trainer, value: T) -> list[T]:
@@ -84,7 +76,7 @@ class ReplicaStrategy(DDPStrategy):
     def _configure_launcher(self) -> None:
         if self._start_method == "popen":
             assert self.cluster_environment is not None
-            self._launcher = _Launcher(self.cluster_environment, self.num_processes, self.num_nodes)
+            self._launcher = Launcher(self.cluster_environment, self.num_processes, self.num_nodes)
         else:
             super()._configure_launcher()
 
@@ -176,9 +168,9 @@ class ReplicaStrategy(DDPStrategy):
 
     def on_exception(self, exception: BaseException) -> None:
         """The process that launched the others leaves none behind."""
-        if isinstance(self.launcher, _Launcher):
+        if isinstance(self.launcher, Launcher):
             # who interrupts by hand has sent all of them the signal, and wants no answer
-            self.launcher.end(wait=1.0 if isinstance(exception, KeyboardInterrupt) else _GRACE)
+            self.launcher.end(wait=1.0 if isinstance(exception, KeyboardInterrupt) else GRACE)
 
     # ---- the whole and its parts ------------------------------------------------------------------------------------
 
@@ -241,45 +233,6 @@ def _joined(states: Sequence[Mapping[str, Any]], whole: "Agent") -> dict[str, An
     first = states[0]
     joined = {k: torch.cat([s[k] for s in states]) if isinstance(v, Tensor) else v for k, v in first.items()}
     return joined | {"_extra_state": {**first["_extra_state"], "identity": whole.identity()}}
-
-
-# ---- launching -------------------------------------------------------------------------------------------------------
-
-
-class _Launcher(_SubprocessScriptLauncher):
-    """Lightning's launcher, with a watch that says what happened before it ends the run."""
-
-    def launch(self, function: Any, *args: Any, trainer: L.Trainer | None = None, **kwargs: Any) -> Any:
-        self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
-        if not self.cluster_environment.creates_processes_externally:
-            self._call_children_scripts()
-            threading.Thread(target=self._watch, daemon=True).start()
-        _set_num_threads_if_needed(num_processes=self.num_processes)
-        return function(*args, **kwargs)
-
-    def _watch(self) -> None:
-        """When a process has failed, this one learns of it when it next asks the others; else it is ended."""
-        while not any(child.poll() for child in self.procs):
-            if all(child.returncode == 0 for child in self.procs):
-                return
-            time.sleep(0.2)
-        time.sleep(_GRACE)
-        self.end(wait=0)
-        os._exit(1)
-
-    def end(self, wait: float = _GRACE) -> None:
-        """Give the processes that were launched here some time to end, then end them."""
-        stop = time.monotonic() + wait
-        for process, child in enumerate(self.procs, start=1):
-            name = f"process {process} of {1 + len(self.procs)}"
-            try:
-                code = child.wait(max(0.0, stop - time.monotonic()))
-                # others have said themselves what happened
-                if code < 0:
-                    print(f"error: {name} was killed by signal {-code}.", file=sys.stderr)
-            except subprocess.TimeoutExpired:
-                print(f"error: {name} did not end and is killed.", file=sys.stderr)
-                child.kill()
 
 
 StrategyRegistry.register(

@@ -8,13 +8,12 @@ whoever fails says why and ends, and the others end with it.
 import logging
 import os
 import signal
-import sys
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import lightning as L
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
@@ -24,10 +23,10 @@ from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.strategies import DDPStrategy
-from rich.console import Console
 
 from nl_lightning.checks import check_whole
 from nl_lightning.errors import InputError
+from nl_lightning.launching import Launcher, end_now
 
 ACCELERATORS = ("cpu", "cuda", "gpu", "auto")
 """Lightning's names of what computes in float64."""
@@ -35,14 +34,8 @@ ACCELERATORS = ("cpu", "cuda", "gpu", "auto")
 TIMEOUT = timedelta(minutes=30)
 """How long a process waits for the others, at the start and at the end, where none of them has visibly failed."""
 
-_LOOK = 0.2
-"""Seconds between two looks at the other processes."""
-
-_GRACE = 10.0
+_GRACE = 1.0
 """Seconds that a process has to end after another one."""
-
-_PARENT = "NL_LIGHTNING_PARENT"
-"""The variable that holds the number of the process which has started the others of its machine."""
 
 _AGAIN = "Nothing was written: start the command again."
 
@@ -83,7 +76,7 @@ class Processes(NamedTuple):
         several: dict[str, Any] = {}
         if self.number > 1:
             callbacks.append(_Mortal())
-            several = {"strategy": DDPStrategy(timeout=TIMEOUT), "num_nodes": self.num_nodes}
+            several = {"strategy": _Strategy(timeout=TIMEOUT), "num_nodes": self.num_nodes}
         try:
             trainer = L.Trainer(
                 accelerator=self.accelerator,
@@ -130,34 +123,22 @@ def _environment(trainer: L.Trainer) -> ClusterEnvironment | None:
 
 @contextmanager
 def ending_together(trainer: L.Trainer) -> Iterator[None]:
-    """While the trainer works, no process outlives another one that has failed."""
+    """What ends a process is said in its name; what the other processes do then is the launcher's."""
     if trainer.world_size == 1:
         yield
         return
-    # a child of this process sees by this that it is one
-    os.environ.setdefault(_PARENT, str(os.getpid()))
-    watch = threading.Thread(target=_watch, args=(trainer, done := threading.Event()), daemon=True)
-    watch.start()
+    who = f"Process {trainer.global_rank} of {trainer.world_size}"
     try:
         yield
-    except BaseException as error:
-        if _is_lost(error):
-            # if it was a child of this one, the watch finds out how it ended, and ends
-            watch.join(_GRACE)
-        _end_children(trainer)
-        who = f"Process {trainer.global_rank} of {trainer.world_size}"
-        if isinstance(error, InputError):
-            raise InputError(f"{who}: {error}") from error
-        if _is_lost(error):
-            raise InputError(
-                f"{who}: another process has ended or does not answer ({str(error).splitlines()[0]}). Its own message, "
-                f"if it had one, is above. {_AGAIN}"
-            ) from error
-        raise
-    finally:
-        done.set()
-        if os.environ[_PARENT] == str(os.getpid()):
-            del os.environ[_PARENT]
+    except InputError as error:
+        raise InputError(f"{who}: {error}") from error
+    except RuntimeError as error:
+        if not _is_lost(error):
+            raise
+        raise InputError(
+            f"{who}: another process has ended or does not answer ({str(error).splitlines()[0]}). Its own message, "
+            f"if it had one, is above. {_AGAIN}"
+        ) from error
 
 
 def _is_lost(error: BaseException) -> bool:
@@ -167,48 +148,17 @@ def _is_lost(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in text for sign in signs)
 
 
-def _children(trainer: L.Trainer) -> list[Any]:
-    """The processes that Lightning has started: Popen objects, of the processes 1, 2, ... of this machine."""
-    return getattr(trainer.strategy.launcher, "procs", [])
+class _Strategy(DDPStrategy):
+    """Processes that meet once, at the end: when one of them fails, the others have nothing more to say."""
 
+    def _configure_launcher(self) -> None:
+        assert self.cluster_environment is not None
+        self._launcher = Launcher(self.cluster_environment, self.num_processes, self.num_nodes)
+        self._launcher.grace = _GRACE
 
-def _end_children(trainer: L.Trainer) -> None:
-    for child in _children(trainer):
-        child.kill()
-
-
-def _watch(trainer: L.Trainer, done: threading.Event) -> None:
-    """End this process where a child has failed, or where this one is a child and its parent is no more.
-
-    The main thread may wait for the other process just then, where no exception reaches it.
-    """
-    parent = int(os.environ[_PARENT])
-    while not done.wait(_LOOK):
-        for number, child in enumerate(_children(trainer), start=1):
-            code = child.poll()
-            if code:
-                how = f"ended with code {code}, see above." if code > 0 else f"was killed ({_signal(-code)}). {_AGAIN}"
-                _end(trainer, f"The evaluation was stopped: process {number} of this machine {how}")
-        # the parent may have been ready a little sooner
-        if parent not in (os.getpid(), os.getppid()) and not done.wait(_GRACE):
-            _end(
-                trainer,
-                f"Process {trainer.local_rank} of this machine stopped: that which had started it is gone. {_AGAIN}",
-            )
-
-
-def _signal(number: int) -> str:
-    if number == signal.SIGKILL:
-        return "SIGKILL: by hand, or because memory ran out"
-    return signal.Signals(number).name
-
-
-def _end(trainer: L.Trainer, text: str) -> NoReturn:
-    _end_children(trainer)
-    # a progress bar hides the cursor
-    Console(stderr=True).show_cursor()
-    print(f"error: {text}", file=sys.stderr, flush=True)
-    os._exit(1)
+    def on_exception(self, exception: BaseException) -> None:
+        assert isinstance(self._launcher, Launcher)
+        self._launcher.end(wait=_GRACE)
 
 
 class _Mortal(L.Callback):
@@ -218,7 +168,10 @@ class _Mortal(L.Callback):
     """
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        def end(*_: object) -> None:
+            assert isinstance(trainer.strategy.launcher, Launcher)
+            trainer.strategy.launcher.end(wait=0)
+            end_now(f"Process {trainer.global_rank} was told to end. {_AGAIN}")
+
         if threading.current_thread() is threading.main_thread():
-            signal.signal(
-                signal.SIGTERM, lambda *_: _end(trainer, f"Process {trainer.global_rank} was told to end. {_AGAIN}")
-            )
+            signal.signal(signal.SIGTERM, end)

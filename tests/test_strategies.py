@@ -270,7 +270,7 @@ def test_a_process_that_is_lost_ends_the_run_and_it_goes_on(
     assert f"Another process of this run has ended, or did not answer within {timeout} seconds" in output, output
     assert not cut.summary.exists()
     if victim == "launched":
-        assert "error: process 1 of 2 was killed by signal 9" in output
+        assert "error: process 1 of 2 was killed by signal 9 (SIGKILL)" in output
     if victim == "stopped":
         assert "error: process 1 of 2 did not end and is killed" in output
     if victim != "launcher":
