@@ -1,6 +1,5 @@
 """Replicas on several devices: the same result, bit for bit, for any number of them; nothing hangs, nothing is lost."""
 
-import contextlib
 import json
 import os
 import signal
@@ -244,66 +243,73 @@ def until_checkpoint(process: subprocess.Popen[str], run: RunDirectory) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("victim", ["launched", "launcher", "stopped"])
-def test_a_process_that_is_lost_ends_the_run_and_it_goes_on(
-    victim: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed or stopped in the middle: the others say so and end; started again, the run has the same result."""
-    long, timeout = [*FIT, "--data.rounds=800"], 25 if victim == "stopped" else 60
-    quick = [
-        *long,
-        "--trainer.strategy=nl_lightning.strategies.ReplicaStrategy",
-        f"--trainer.strategy.timeout={timeout}",
-    ]
-    process = start("nl_lightning", [*quick, "--run.id=cut", "--trainer.devices=2"], tmp_path)
-    cut = run_of(tmp_path, "cut")
-    until_checkpoint(process, cut)
-    (child,) = children(process)
+LONG = [*FIT, "--data.rounds=800", "--trainer.devices=2"]
+ENDLESS = [*LONG, "--data.rounds=100000"]
+TIMEOUT = 25
+
+
+def until_lost(process: subprocess.Popen[str], child: int) -> str:
+    """The output of a run that has lost a process: the others have said so, and none is left."""
     began = time.monotonic()
-    if victim == "launcher":
-        process.kill()
-    else:
-        os.kill(child, signal.SIGKILL if victim == "launched" else signal.SIGSTOP)
     output = finish(process, 90)
     assert time.monotonic() - began < 75
     assert process.returncode != 0
-    assert f"Another process of this run has ended, or did not answer within {timeout} seconds" in output, output
-    assert not cut.summary.exists()
-    if victim == "launched":
-        assert "error: process 1 of 2 was killed by signal 9 (SIGKILL)" in output
-    if victim == "stopped":
-        assert "error: process 1 of 2 did not end and is killed" in output
-    if victim != "launcher":
-        assert "go on with: python -m nl_lightning fit --resume" in output
-    stop = time.monotonic() + 30
-    while Path(f"/proc/{child}").exists() and time.monotonic() < stop:
+    assert f"Another process of this run has ended, or did not answer within {TIMEOUT} seconds" in output, output
+    while Path(f"/proc/{child}").exists() and time.monotonic() - began < 75:
         time.sleep(0.1)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child, 0)
-        raise AssertionError(f"process {child} is left behind")
+    assert not Path(f"/proc/{child}").exists(), "a process is left behind"
+    return output
 
-    if victim != "launched":
-        return
-    again = ["fit", f"--resume={cut.path}", "--trainer.devices=2", "--trainer.strategy=replica"]
-    output = finish(start("nl_lightning", again, tmp_path))
+
+def test_a_process_that_is_lost_ends_the_run_and_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed or stopped in the middle: the others say so and end; started again, the run has the same result.
+
+    One run after the other, but for the first, which waits for its timeout meanwhile.
+    """
+    waits = ["--trainer.strategy=nl_lightning.strategies.ReplicaStrategy", f"--trainer.strategy.timeout={TIMEOUT}"]
+
+    def playing(name: str) -> tuple[subprocess.Popen[str], int]:
+        process = start("nl_lightning", [*LONG, *waits, f"--run.id={name}"], tmp_path)
+        until_checkpoint(process, run_of(tmp_path, name))
+        (child,) = children(process)
+        return process, child
+
+    stopped = playing("stopped")
+    os.kill(stopped[1], signal.SIGSTOP)
+
+    killed = playing("killed")
+    os.kill(killed[1], signal.SIGKILL)
+    output = until_lost(*killed)
+    assert "error: process 1 of 2 was killed by signal 9 (SIGKILL)" in output
+    assert "go on with: python -m nl_lightning fit --resume all/runs/killed" in output
+    assert not run_of(tmp_path, "killed").summary.exists()
+
+    launcher = playing("launcher")
+    launcher[0].kill()
+    until_lost(*launcher)
+
+    output = until_lost(*stopped)
+    assert "error: process 1 of 2 did not end and is killed" in output
+    assert "go on with: python -m nl_lightning fit --resume all/runs/stopped" in output
+
+    output = finish(start("nl_lightning", ["fit", "--resume=all/runs/killed"], tmp_path))
     assert "Going on from" in output, output
-    assert_same(alone(long, tmp_path, monkeypatch), cut)
+    assert_same(alone([*LONG, "--trainer.devices=1"], tmp_path, monkeypatch), run_of(tmp_path, "killed"))
 
 
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_is_stopped_leaves_what_it_can_go_on_from(by: signal.Signals, tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_leaves_what_it_can_go_on_from(tmp_path: Path) -> None:
     """A SIGTERM to any process stops all after the next call of TrainNN; Ctrl-C reaches all of them."""
-    process = start("nl_lightning", [*FIT, "--data.rounds=100000", "--run.id=cut", "--trainer.devices=2"], tmp_path)
-    cut = run_of(tmp_path, "cut")
-    until_checkpoint(process, cut)
-    if by == signal.SIGTERM:
-        os.kill(*children(process), by)
-    else:
-        os.killpg(process.pid, by)
-    output = finish(process, 60)
-    assert "Stopped before the end; go on with: python -m nl_lightning fit --resume all/runs/cut" in output, output
-    assert process.returncode == (0 if by == signal.SIGTERM else 1)
-    assert cut.summary.exists() == (by == signal.SIGTERM)
+    for name in ("terminated", "interrupted"):
+        process, run = start("nl_lightning", [*ENDLESS, f"--run.id={name}"], tmp_path), run_of(tmp_path, name)
+        until_checkpoint(process, run)
+        if name == "terminated":
+            os.kill(*children(process), signal.SIGTERM)
+        else:
+            os.killpg(process.pid, signal.SIGINT)
+        output = finish(process, 60)
+        assert f"go on with: python -m nl_lightning fit --resume all/runs/{name}" in output, output
+        assert process.returncode == (0 if name == "terminated" else 1)
+        assert run.summary.exists() == (name == "terminated")
 
 
 def test_divergence_in_one_process_ends_all(tmp_path: Path) -> None:
