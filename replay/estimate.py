@@ -202,11 +202,11 @@ METRICS: dict[str, type[BlockSums]] = {
 }
 
 
-def estimates(replicas: int, rows: int) -> MetricCollection:
-    """All of them over one set of sums, and the sums themselves, by their names.
+def estimates(replicas: int, rows: int, **others: type[BlockSums]) -> MetricCollection:
+    """All of them, and others that are named, over one set of sums.
 
     What they compute is that of all processes: whatever is asked, is asked of ``compute``.
     """
-    metrics: dict[str, Metric | MetricCollection] = {name: metric(replicas, rows) for name, metric in METRICS.items()}
-    metrics["totals"] = Totals(replicas, rows)
+    chosen = {**METRICS, **others}
+    metrics: dict[str, Metric | MetricCollection] = {name: metric(replicas, rows) for name, metric in chosen.items()}
     return MetricCollection(metrics, compute_groups=[list(metrics)])

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nl_lightning.agent import Agent
 from nl_lightning.errors import InputError
-from replay.estimate import METRICS, Estimate, EventCounts, estimates
+from replay.estimate import METRICS, Estimate, EventCounts, Totals, estimates
 from replay.features import Features
 from replay.shown import Setting, Shown
 from replay.stream import Group, Log
@@ -181,7 +181,7 @@ class Evaluation(L.LightningModule):
     def __init__(self, agent: Agent, features: Features, rows: int, draws: int = 1) -> None:
         super().__init__()
         self.agent, self.features, self.draws = agent, features, draws
-        self.estimates = estimates(agent.replicas, rows)
+        self.estimates = estimates(agent.replicas, rows, totals=Totals)
         self.counts = EventCounts()
 
     def on_test_start(self) -> None:
