@@ -17,7 +17,7 @@ from nl_lightning.environments import Deal, Environment, Simulation
 from nl_lightning.errors import InputError
 from nl_lightning.randomness import CHUNK
 from nl_lightning.rounds import Round, TrainingBatch
-from nl_lightning.strategies import ReplicaStrategy, asked_to_stop, collected, gathered
+from nl_lightning.strategies import ReplicaStrategy, collected, gathered
 
 
 class BanditData(L.LightningDataModule):
@@ -118,12 +118,12 @@ class BanditData(L.LightningDataModule):
         with torch.inference_mode():
             history = self.environment.play(agent, self.played, count, on_round)
         agent.radius, agent.effective_dimension = agent.radius.clone(), agent.effective_dimension.clone()
-        # Replicas of all processes wait for each other at a call of TrainNN.
-        mine = (len(history.t), self.environment.ended, asked_to_stop(trainer))
-        played, ended, stop = zip(*gathered(trainer, mine), strict=True)
-        self.played, self._ended = self.played + max(played), all(ended)
-        if any(stop):
-            trainer.should_stop = True
+        # In a replay the replicas of all processes wait for each other at a call of TrainNN.
+        mine = (len(history.t), self.environment.ended)
+        # A simulation has no end, and the same rounds for all.
+        told = [mine] if isinstance(self.environment, Simulation) else gathered(trainer, mine)
+        self.played += max(rounds for rounds, _ in told)
+        self._ended = all(ended for _, ended in told)
         agent.buffer.reserve(self.played)
         if not len(history.t):
             return

@@ -16,8 +16,11 @@ from nl_lightning.errors import TrainNNDiverged
 from nl_lightning.networks import MLP
 from nl_lightning.rounds import TrainingBatch
 from nl_lightning.settings import ReplicaSettings, Share
-from nl_lightning.strategies import gathered
+from nl_lightning.strategies import asked_to_stop, gathered
 from nl_lightning.theory import Theory, doubled
+
+MEET_EVERY = 10
+"""Calls of TrainNN between two meetings of the processes of a fit: each waits for the slowest."""
 
 
 class Learner(L.LightningModule, ABC):
@@ -130,10 +133,20 @@ class Learner(L.LightningModule, ABC):
         if batch.due:
             optimizer = cast(LightningOptimizer, self.optimizers())
             optimizer.step(partial(self._train_nn, batch.x, batch.reward, batch.resting))
-            # Processes stop together, or the others would wait for the one that stopped.
-            failures = [failure for failure in gathered(self.trainer, self._failure) if failure is not None]
-            if len(failures) == self.trainer.world_size or (failures and not self._mark_divergence):
-                raise TrainNNDiverged(failures[0])
+            if self.trainer.world_size == 1 or self.trainer.global_step % MEET_EVERY == 0:
+                self.meet()
+
+    def on_train_end(self) -> None:
+        self.meet()
+
+    def meet(self) -> None:
+        """Processes agree to go on. Who failed or was asked to stop stops all: others would wait for it in vain."""
+        told = gathered(self.trainer, (self._failure, asked_to_stop(self.trainer)))
+        failures = [failure for failure, _ in told if failure is not None]
+        if len(failures) == len(told) or (failures and not self._mark_divergence):
+            raise TrainNNDiverged(failures[0])
+        if any(stop for _, stop in told):
+            self.trainer.should_stop = True
 
     def configure_optimizers(self) -> Optimizer:
         return training.GradientDescent(self.network.parameters(), {"lr": self.lr})

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from platform import python_version
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 import numpy as np
@@ -133,6 +133,8 @@ class Checkpoints(Checkpoint):
         stops = trainer.should_stop or trainer.global_step == trainer.max_steps
         last = trainer.datamodule.finished  # type: ignore[attr-defined]
         if stops or last or (batch.due and trainer.global_step % self.every == 0):
+            # no checkpoint behind a failure that the others do not know of yet
+            cast(Agent, pl_module).meet()
             trainer.save_checkpoint(self.path, weights_only=False)
 
 

@@ -7,7 +7,8 @@ goes on with any number of processes.
 
     agent (R replicas) -> its part in each process -> checkpoint, result (R replicas)
 
-Processes meet after every call of TrainNN, to agree on whether to go on, and at checkpoints.
+Processes meet at checkpoints and every ten calls of TrainNN, to agree on whether to go on; in a replay at every
+call, where replicas wait for each other.
 """
 
 import signal
@@ -156,7 +157,7 @@ class ReplicaStrategy(DDPStrategy):
             ) from error
 
     def on_train_start(self) -> None:
-        """A SIGTERM is noted, and processes stop together after the next call of TrainNN.
+        """A SIGTERM is noted, and processes stop together when they meet.
 
         Lightning's own handler talks to the others at once, in the middle of whatever they talk about.
         """
