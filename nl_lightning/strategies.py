@@ -159,10 +159,13 @@ class ReplicaStrategy(DDPStrategy):
     def on_train_start(self) -> None:
         """A SIGTERM is noted, and processes stop together when they meet.
 
-        Lightning's own handler talks to the others at once, in the middle of whatever they talk about.
+        Lightning's own handler talks to the others at once, in the middle of whatever they talk about; and its loop has
+        all wait for the first one before every batch, to hear of it.
         """
         if self.world_size > 1 and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._note_sigterm)
+            assert self._part is not None
+            self._part.trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
 
     def _note_sigterm(self, number: int, frame: object) -> None:
         self.asked_to_stop = True
