@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks import compile, devices, fit, replay, theory
+from benchmarks import devices, fit, replay, theory, variants
 from benchmarks.measure import Row
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "--only", choices=["fit", "theory", "replay", "devices", "compile"], help="measure one part; left out, all"
+        "--only", choices=["fit", "theory", "replay", "devices", "variants"], help="measure one part; left out, all"
     )
     parser.add_argument("--threads", type=int, default=1, help="threads of torch in fits; with more, ratios spread")
     parser.add_argument("--long", type=int, default=100_000, help="rounds of the memory measurement of a fit")
@@ -42,7 +42,7 @@ def main() -> None:
             lambda: replay.memory(options.rows, 10 * options.rows),
         ],
         "devices": [devices.replicas, lambda: devices.frozen(options.rows)],
-        "compile": [compile.compiled],
+        "variants": [variants.half, variants.compiled],
     }
     table = Table(title=f"torch {torch.__version__}", title_justify="left")
     for name in ("what", "measured: median (quartiles)", "to reach", ""):

@@ -18,11 +18,9 @@ class Rule(NamedTuple):
 _FULL_BATCH = "TrainNN takes plain full-batch gradient steps, as the paper does"
 
 HALF_PRECISION = (
-    "with products in bf16 a call of TrainNN ended with weights 28% off (float32: 3e-7) and took longer on a CPU, and "
-    "design matrices and radii are float64 in any case; use 32-true or 64-true"
+    "TrainNN sums over all rounds, and with products in half precision it ends with other weights (measured by python "
+    "-m benchmarks --only variants); design matrices and radii are float64 in any case. Use 32-true or 64-true"
 )
-"""Measured on h1 with T = 2000 and ten seeds, against float32 (and that against float64): medians; the regret was not
-measurably another. The CPU had no units for bf16."""
 NO_FLOAT64 = "MPS has no float64, in which design matrices, radii and scores are kept"
 
 DEFAULTS: dict[str, Any] = {

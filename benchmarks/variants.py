@@ -1,7 +1,8 @@
-"""Whether torch.compile would pay for TrainNN: it is not an option of the agents, and this is the reason."""
+"""TrainNN in two other ways, compiled and with products in bf16: no options of the agents, and here is why."""
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from benchmarks.measure import Row, ratio, seconds
 from nl_lightning import NeuralLogUCB2
+from nl_lightning.environments import Synthetic
 from nl_lightning.training import train_nn
 
 _SIZES = ((1, 1000, 20, 20), (20, 1000, 20, 20), (1, 1000, 42, 100), (10, 1000, 42, 100))
@@ -55,6 +57,39 @@ def compiled() -> list[Row]:
     return rows
 
 
+def half() -> list[Row]:
+    """One TrainNN with the operands of every product rounded to bf16, and its results in float32, against float32; and
+    float32 against float64. The rows inform, nothing has to be reached."""
+    rows = []
+    for n, dim, width, rate in ((2000, 20, 20, 0.005), (2000, 42, 100, 0.001)):
+        environment, replicas = Synthetic("h1", dim=dim), 10
+        environment.prepare(range(replicas), torch.empty(0))
+        deal = environment.deal(0, n)
+        start = NeuralLogUCB2(dim, width=width, replicas=replicas).network.weights
+        found = {}
+        for name, dtype, product in (
+            ("exact", torch.float64, torch.bmm),
+            ("single", torch.float32, torch.bmm),
+            ("half", torch.float32, _rounded_product),
+        ):
+            weights = [weight.detach().to(dtype, copy=True) for weight in start]
+            x, reward = deal.arms[:, :, 0].to(dtype), deal.reward[:, :, 0].to(dtype)
+            lam, lr = torch.ones(replicas, dtype=dtype), torch.full((replicas,), rate, dtype=dtype)
+            _train_by(partial(_step, product=product), weights, x, reward, lam, lr, _STEPS)
+            found[name] = torch.cat([weight.double().flatten(1) for weight in weights], dim=1)
+        size = found["single"].norm(dim=1)
+        off, rounding = (
+            ((found[name] - found["single"]).norm(dim=1) / size).median().item() for name in ("half", "exact")
+        )
+        what = f"weights after TrainNN with products in bf16, off by, R={replicas}, n={n}, d={dim}, m={width}"
+        rows.append((what, f"{off:.1%} (float32 beside float64: {rounding:.1g})", "-", True))
+    return rows
+
+
+def _rounded_product(left: Tensor, right: Tensor) -> Tensor:
+    return torch.bmm(left.bfloat16().float(), right.bfloat16().float())
+
+
 def _problem(replicas: int, n: int, dim: int, width: int) -> tuple[Tensor, Tensor, list[Tensor], Tensor, Tensor]:
     g = torch.Generator().manual_seed(0)
     x = torch.rand(replicas, n, dim, generator=g) * 2 - 1
@@ -86,11 +121,18 @@ def _train_by(
 
 
 def _step(
-    top: Tensor, last: Tensor, columns: Tensor, rows: Tensor, target: Tensor, decay: Tensor, descent: Tensor
+    top: Tensor,
+    last: Tensor,
+    columns: Tensor,
+    rows: Tensor,
+    target: Tensor,
+    decay: Tensor,
+    descent: Tensor,
+    product: Callable[[Tensor, Tensor], Tensor] = torch.bmm,
 ) -> tuple[Tensor, Tensor]:
     """One gradient step as in ``training.train_nn``, left to the compiler to fuse."""
-    z = torch.bmm(top, columns).clamp_min(0)
-    residual = (torch.bmm(last, z) / 2).tanh() - target
-    product = torch.bmm(torch.where(z > 0, residual, 0.0), rows)
-    gradient = (top * product).sum(2).unsqueeze(1)
-    return top * decay + descent * last.mT * product, last * decay + descent * gradient
+    z = product(top, columns).clamp_min(0)
+    residual = (product(last, z) / 2).tanh() - target
+    outer = product(torch.where(z > 0, residual, 0.0), rows)
+    gradient = (top * outer).sum(2).unsqueeze(1)
+    return top * decay + descent * last.mT * outer, last * decay + descent * gradient
