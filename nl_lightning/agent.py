@@ -320,13 +320,18 @@ class Agent(StoredAgent):
         self._buffers["radius"] = self._radius(dimension)
 
     @contextmanager
-    def room_for(self, rounds: int) -> Iterator[None]:
-        """Replicas that accept rounds at different times have no more than so many when this ends."""
+    def room_for(self, count: int, start: int) -> Iterator[None]:
+        """Replicas that have observed ``start`` rounds of a replay, or fewer, observe up to ``count`` more, each in its
+        own time."""
+        # an agent may have observed rounds before the replay
+        rounds = max(start, int(self.rounds.max())) + count
         for design in self._designs:
             design.hold(rounds, fixed=True)
-        yield
-        for design in self._designs:
-            design.hold(rounds, fixed=False)
+        try:
+            yield
+        finally:
+            for design in self._designs:
+                design.hold(rounds, fixed=False)
 
     def _has_trained(self, replicas: Tensor) -> None:
         if self.theory is not None and self.variance_weighted and isinstance(self.design, AdaptiveDesign):

@@ -163,7 +163,7 @@ class ReplayLog(Environment):
         self._alive = alive.tolist()
         missing = torch.where(alive, count, 0)
         blocks: list[Played] = []
-        with agent.room_for(start + count):
+        with agent.room_for(count, start):
             while any(wanted := missing.tolist()):
                 block = self._block(agent, wanted)
                 if block is None:

@@ -136,6 +136,35 @@ def test_replicas_on_one_stream_equal_single_ones(name: str, mode: str, rounds: 
             assert (a - start[0]).abs().max() > 1e-3, "the parameters must move, or this says nothing of TrainNN"
 
 
+@pytest.mark.parametrize("settings", [{"design": "full"}, {"mode": "theory"}])
+def test_both_forms_of_exact_matrices_agree_whatever_was_observed_before(
+    settings: dict[str, Any], logs: dict[str, Log]
+) -> None:
+    """Rounds by hand, of all replicas and of some, then a log, then another one."""
+
+    def experienced(dimension: int | None) -> tuple[Agent, Keep]:
+        agent = make("NeuralLog-UCB-2", 3, width=4, **settings)
+        for design in (agent.design, agent.information):
+            if dimension is not None:
+                # the primal form from the first sample on
+                design.samples.dimension = dimension
+        g = torch.Generator().manual_seed(1)
+        for accepted in (None, torch.tensor([True, False, True]), None, torch.tensor([False, False, False])):
+            arms = torch.rand(3, 5, 42, generator=g, dtype=torch.float64)
+            agent.observe(agent.act(arms), torch.tensor([1.0, 0.0, 1.0]), accepted)
+        learn(agent, logs["uniform"], rounds=45)
+        _, keep, _ = learn(agent, logs["softmax"], rounds=35)
+        assert agent.rounds.tolist() == [83, 82, 83]
+        return agent, keep
+
+    (dual, seen), (primal, same) = experienced(None), experienced(0)
+    assert dual.design.dual
+    assert not primal.design.dual
+    assert (seen.event == same.event).all()
+    torch.testing.assert_close(dual.radius, primal.radius, rtol=1e-9, atol=0)
+    torch.testing.assert_close(seen.bonus, same.bonus, rtol=1e-7, atol=0)
+
+
 @pytest.mark.parametrize("bytes_at_once", [1, 300_000])
 def test_small_memory_changes_nothing(
     bytes_at_once: int, logs: dict[str, Log], monkeypatch: pytest.MonkeyPatch
