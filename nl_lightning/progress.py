@@ -65,12 +65,14 @@ def _standing(trainer: L.Trainer) -> str:
     agent: Any = trainer.lightning_module
     own = agent.share.own
     alive = (agent.diverged_at[:own] == 0).cpu()
-    lost = f", {int((~alive).sum())} diverged" if not alive.all() else ""
+    rest = f", {int((~alive).sum())} diverged" if not alive.all() else ""
+    if own < agent.share.total:
+        rest += f" ({own} of {agent.share.total} replicas)"
     if recorder.measure is CTR:
         rate = recorder.clicks[alive] / agent.rounds[:own].cpu()[alive].clamp_min(1)
-        return f"CTR {rate.max() if agent.settings.compared else rate.mean():.4f}{lost}"
+        return f"CTR {rate.max() if agent.settings.compared else rate.mean():.4f}{rest}"
     if agent.settings.compared:
-        return f"lowest regret {recorder.cumulative[alive].min():.1f}{lost}"
+        return f"lowest regret {recorder.cumulative[alive].min():.1f}{rest}"
     band = interval(recorder.cumulative[alive].numpy())
     spread = "" if band.high != band.high else f" +- {band.high - band.mean:.1f}"
-    return f"regret {band.mean:.1f}{spread}{lost}"
+    return f"regret {band.mean:.1f}{spread}{rest}"
