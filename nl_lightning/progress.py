@@ -68,6 +68,9 @@ def _standing(trainer: L.Trainer) -> str:
     rest = f", {int((~alive).sum())} diverged" if not alive.all() else ""
     if own < agent.share.total:
         rest += f" ({own} of {agent.share.total} replicas)"
+    if not alive.any():
+        # those of other processes go on
+        return rest.removeprefix(", ")
     if recorder.measure is CTR:
         rate = recorder.clicks[alive] / agent.rounds[:own].cpu()[alive].clamp_min(1)
         return f"CTR {rate.max() if agent.settings.compared else rate.mean():.4f}{rest}"
