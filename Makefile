@@ -10,7 +10,7 @@ run: $(READY)
 	$(BIN)/python -m nl_lightning compare --config configs/obd.yaml
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

@@ -17,6 +17,10 @@ from nl_lightning.rounds import History
 settings.register_profile("untimed", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("untimed")
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # as many workers as cores
+    torch.set_num_threads(1)
+
 
 @pytest.fixture(autouse=True)
 def _no_wandb_account(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,9 @@ from tests.conftest import QUIET
 from tests.devices_worker import SETTINGS, agents, evaluated
 from tests.replay_logs import SMALL, damaged, write_log
 
+# one at a time, for each has two processes and more
+pytestmark = pytest.mark.xdist_group("processes")
+
 ROOT = Path(__file__).parent.parent
 SOFTMAX = World(**SMALL, policy="softmax", temperature=2.0)
 

@@ -22,6 +22,9 @@ from replay.world import World
 from tests.launch import SECONDS, finish, free_port, start
 from tests.replay_logs import SMALL, write_log
 
+# one at a time, for each has two processes and more
+pytestmark = pytest.mark.xdist_group("processes")
+
 CPU = torch.device("cpu")
 
 FIT = [
