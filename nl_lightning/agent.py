@@ -323,8 +323,7 @@ class Agent(StoredAgent):
     def room_for(self, count: int, start: int) -> Iterator[None]:
         """Replicas that have observed ``start`` rounds of a replay, or fewer, observe up to ``count`` more, each in its
         own time."""
-        # an agent may have observed rounds before the replay
-        rounds = max(start, int(self.rounds.max())) + count
+        rounds = self.rounds_before + start + count
         for design in self._designs:
             design.hold(rounds, fixed=True)
         try:

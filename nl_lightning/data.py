@@ -54,15 +54,18 @@ class BanditData(L.LightningDataModule):
         self.played = 0
         self.environment.prepare(agent.settings.seeds, agent.network.weights[0], agent.share)
         self._ended = False
+        agent.rounds_before = max(gathered(self.trainer, int(agent.rounds.max())))
 
     def state_dict(self) -> dict[str, Any]:
         assert self.trainer is not None
         states = collected(self.trainer, self.environment.state_dict())
-        return {"environment": self.environment.join(states)} if states else {}
+        before = self._agent.rounds_before
+        return {"environment": self.environment.join(states), "rounds_before": before} if states else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         assert self.trainer is not None
         self.environment.load_state_dict(state_dict["environment"])
+        self._agent.rounds_before = state_dict["rounds_before"]
         self._ended = all(gathered(self.trainer, self.environment.ended))
 
     def teardown(self, stage: str) -> None:
@@ -124,7 +127,7 @@ class BanditData(L.LightningDataModule):
         told = [mine] if isinstance(self.environment, Simulation) else gathered(trainer, mine)
         self.played += max(rounds for rounds, _ in told)
         self._ended = all(ended for _, ended in told)
-        agent.buffer.reserve(self.played)
+        agent.buffer.reserve(agent.rounds_before + self.played)
         if not len(history.t):
             return
         valid = history.valid

@@ -37,6 +37,7 @@ class Launcher(_SubprocessScriptLauncher):
 
     def launch(self, function: Any, *args: Any, trainer: L.Trainer | None = None, **kwargs: Any) -> Any:
         self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
+        self._over = threading.Event()
         watch = None
         if not self.cluster_environment.creates_processes_externally:
             os.environ[_PARENT] = str(os.getpid())
@@ -47,14 +48,18 @@ class Launcher(_SubprocessScriptLauncher):
         if watch is not None:
             threading.Thread(target=watch, daemon=True).start()
         _set_num_threads_if_needed(num_processes=self.num_processes)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            # what comes behind a fit is no longer common
+            self._over.set()
 
     def _watch_children(self) -> None:
         while not any(child.poll() for child in self.procs):
-            if all(child.returncode == 0 for child in self.procs):
+            if self._over.wait(_LOOK):
                 return
-            time.sleep(_LOOK)
-        time.sleep(self.grace)
+        if self._over.wait(self.grace):
+            return
         self.end(wait=0)
         # the main thread may wait for the lost process just now, where no exception reaches it
         end_now("The run was stopped: another process has failed, see above. Start it again.")
@@ -62,10 +67,11 @@ class Launcher(_SubprocessScriptLauncher):
     def _watch_parent(self) -> None:
         parent = os.getppid()
         while os.getppid() == parent:
-            time.sleep(_LOOK)
+            if self._over.wait(_LOOK):
+                return
         # it may have been ready a little sooner
-        time.sleep(GRACE)
-        end_now("The run was stopped: the process that had started this one is gone. Start it again.")
+        if not self._over.wait(GRACE):
+            end_now("The run was stopped: the process that had started this one is gone. Start it again.")
 
     def end(self, wait: float = GRACE) -> None:
         """Give the processes that were launched here some time to end, then end them; say how those ended that could

@@ -16,7 +16,7 @@ from nl_lightning.errors import TrainNNDiverged
 from nl_lightning.networks import MLP
 from nl_lightning.rounds import TrainingBatch
 from nl_lightning.settings import ReplicaSettings, Share
-from nl_lightning.strategies import asked_to_stop, gathered
+from nl_lightning.strategies import ReplicaStrategy, asked_to_stop, gathered
 from nl_lightning.theory import Theory, doubled
 
 MEET_EVERY = 10
@@ -40,6 +40,8 @@ class Learner(L.LightningModule, ABC):
     """T as it was given"""
     _fit_horizon: int | None = None
     """T of a fit"""
+    rounds_before: int = 0
+    """the most that a replica had observed when a fit began"""
     warm_start: bool
     diverged_at: Tensor
     """(R,), the round in which TrainNN diverged, 0 where it did not"""
@@ -116,7 +118,8 @@ class Learner(L.LightningModule, ABC):
         listed = ", ".join(f"{name} = {value:g}" for name, value in settings.items())
         more = len({self.share.replicas[replica] for replica in replicas}) - 1
         others = f" (so did {more} other replicas)" if more else ""
-        self._failure = (
+        # the first one counts: until processes meet, the same replica fails again and again
+        self._failure = self._failure or (
             f"TrainNN diverged in replica {self.share.replicas[first]} ({listed}) at round {int(self.rounds[first])}"
             f"{others}: {descent.why_diverged(first)}. Its parameters are those from before this call."
         )
@@ -139,8 +142,16 @@ class Learner(L.LightningModule, ABC):
     def on_train_end(self) -> None:
         self.meet()
 
+    def teardown(self, stage: str) -> None:
+        """The last hook: from here on every process has all replicas, and there is nothing to gather."""
+        if isinstance(self.trainer.strategy, ReplicaStrategy):
+            self.trainer.strategy.spread = False
+
     def meet(self) -> None:
         """Processes agree to go on. Who failed or was asked to stop stops all: others would wait for it in vain."""
+        if self._failure is None and self._any_diverged and bool((self.diverged_at > 0).all()):
+            # so it was stored, when others could still go on
+            self._failure = "TrainNN has diverged in all replicas; take a smaller lr, or other values of lam."
         told = gathered(self.trainer, (self._failure, asked_to_stop(self.trainer)))
         failures = [failure for failure, _ in told if failure is not None]
         if len(failures) == len(told) or (failures and not self._mark_divergence):

@@ -1,6 +1,7 @@
 """The stored half of an agent: what its state is, and agents of some of its replicas."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from nl_lightning.design import DesignKind
 from nl_lightning.errors import InputError
 from nl_lightning.learner import Learner
 from nl_lightning.randomness import ActionNoise
-from nl_lightning.settings import SETTINGS, Share
+from nl_lightning.settings import SETTINGS, ReplicaSettings, Share
 from nl_lightning.theory import Constants
 from nl_lightning.trainer_flags import HALF_PRECISION, NO_FLOAT64
 
@@ -33,16 +34,17 @@ class StoredAgent(Learner):
         """What follows from the settings and the precision."""
 
     def part(self, share: Share) -> "StoredAgent":
-        """An agent of some of the replicas, as they are now. Its hyperparameters stay those of the whole."""
-        settings = {**self.settings.part(share.replicas), "seed": [self.settings.seeds[r] for r in share.replicas]}
-        one_by_one = {"grid": None, "replicas": len(share.replicas)}
-        part = type(self)(**{**self.hparams, **settings, **one_by_one})
-        part.share, part._mark_divergence = share, self._mark_divergence
-        part.hparams.clear()
-        part.hparams.update(self.hparams)
-        if self.network.weights[0].dtype == torch.float64:
-            part.double()
-        part.load_state_dict(self.state_of(part))
+        """An agent of some of the replicas, as they are now; all else is that of the whole."""
+        trainer, self._trainer = self._trainer, None
+        part = deepcopy(self)
+        self._trainer = trainer
+        part.share = share
+        seeds = [self.settings.seeds[r] for r in share.replicas]
+        part.settings = ReplicaSettings(**self.settings.part(share.replicas), seeds=seeds)
+        part.noise.seeds = seeds
+        # as tensors are moved or cast: what is derived from them goes along
+        part._apply(lambda tensor: tensor[share.replicas])
+        part._any_diverged = bool((part.diverged_at > 0).any())
         return part
 
     def state_of(self, part: "StoredAgent") -> dict[str, Any]:
@@ -60,7 +62,7 @@ class StoredAgent(Learner):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "StoredAgent":
         """Move or cast. A cast is of network and buffer, all else stays in float64; what is derived goes along."""
-        dtype = fn(self.network.weights[0].detach()[:0]).dtype
+        dtype = fn(self.network.weights[0].detach()).dtype
         if dtype not in (torch.float32, torch.float64):
             raise InputError(f"An agent computes in float32 or float64, not in {dtype}: {HALF_PRECISION}.")
 

@@ -7,8 +7,8 @@ goes on with any number of processes.
 
     agent (R replicas) -> its part in each process -> checkpoint, result (R replicas)
 
-Processes meet at checkpoints and every ten calls of TrainNN, to agree on whether to go on; in a replay at every
-call, where replicas wait for each other.
+Processes meet at checkpoints and every ten calls of TrainNN, to agree on whether to go on; at every call in a replay,
+where replicas wait for each other, and where there are loggers to tell.
 """
 
 import signal
@@ -26,7 +26,7 @@ from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 
-from nl_lightning.errors import InputError, ProcessLost
+from nl_lightning.errors import InputError, ProcessLost, TrainNNDiverged
 from nl_lightning.launching import GRACE, Launcher
 from nl_lightning.settings import Share
 
@@ -69,6 +69,8 @@ class ReplicaStrategy(DDPStrategy):
         self.resumes = False
         """whether this process has found a checkpoint to go on from: all must agree"""
         self.asked_to_stop = False
+        self.spread = False
+        """whether replicas are spread over the processes now: during a fit or a test, until its last hook"""
         self._whole: Agent | None = None
         self._part: Agent | None = None
 
@@ -92,6 +94,7 @@ class ReplicaStrategy(DDPStrategy):
         whole: Any = self.lightning_module
         if not hasattr(whole, "part"):
             raise InputError(f"strategy: replica spreads the replicas of a bandit agent, not a {type(whole).__name__}.")
+        self.spread = True
         if len(set(self.gathered(self.resumes))) > 1:
             raise InputError(
                 "Some processes see the checkpoint of this run, others do not. The run directory must lie on a file "
@@ -119,7 +122,7 @@ class ReplicaStrategy(DDPStrategy):
 
     def gathered(self, value: T) -> list[T]:
         """What each process has, on all of them."""
-        if self.world_size == 1:
+        if self.world_size == 1 or not self.spread:
             return [value]
         found: list[Any] = [None] * self.world_size
         with self._others():
@@ -128,7 +131,7 @@ class ReplicaStrategy(DDPStrategy):
 
     def collected(self, value: T) -> list[T]:
         """What each process has, on the first of them."""
-        if self.world_size == 1:
+        if self.world_size == 1 or not self.spread:
             return [value]
         found: list[Any] | None = [None] * self.world_size if self.is_global_zero else None
         with self._others():
@@ -163,6 +166,7 @@ class ReplicaStrategy(DDPStrategy):
         all wait for the first one before every batch, to hear of it.
         """
         if self.world_size > 1 and threading.current_thread() is threading.main_thread():
+            self.asked_to_stop = False
             signal.signal(signal.SIGTERM, self._note_sigterm)
             assert self._part is not None
             self._part.trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
@@ -172,7 +176,8 @@ class ReplicaStrategy(DDPStrategy):
 
     def on_exception(self, exception: BaseException) -> None:
         """The process that launched the others leaves none behind."""
-        if isinstance(self.launcher, Launcher):
+        # TrainNN diverges for all processes at once, and none of them is lost
+        if isinstance(self.launcher, Launcher) and not isinstance(exception, TrainNNDiverged):
             # who interrupts by hand has sent all of them the signal, and wants no answer
             self.launcher.end(wait=1.0 if isinstance(exception, KeyboardInterrupt) else GRACE)
 
@@ -180,8 +185,8 @@ class ReplicaStrategy(DDPStrategy):
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Of the whole agent, on the first process; the others write nothing."""
-        assert self._whole is not None
-        assert self._part is not None
+        if self._whole is None or self._part is None:
+            return super().lightning_module_state_dict()
         states = self.collected(_own_state(self._part))
         return _joined(states, self._whole) if states else {}
 
@@ -200,6 +205,7 @@ class ReplicaStrategy(DDPStrategy):
         state = part.trainer.state
         if state.fn == TrainerFn.FITTING and state.status != TrainerStatus.INTERRUPTED:
             _take_precision(whole, part)
+            whole._fit_horizon = part._fit_horizon
             whole.load_state_dict(_joined(self.gathered(_own_state(part)), whole))
         self.connect(whole)
         self._part = self._whole = None

@@ -19,7 +19,7 @@ _FULL_BATCH = "TrainNN takes plain full-batch gradient steps, as the paper does"
 
 HALF_PRECISION = (
     "TrainNN sums over all rounds, and with products in half precision it ends with other weights (measured by python "
-    "-m benchmarks --only variants); design matrices and radii are float64 in any case. Use 32-true or 64-true"
+    "-m benchmarks --only variants); design matrices and radii are float64 in any case; use 32-true or 64-true"
 )
 NO_FLOAT64 = "MPS has no float64, in which design matrices, radii and scores are kept"
 

@@ -107,7 +107,11 @@ def address(place: str | Path | Remote) -> Address:
 
 def _public(place: str) -> str:
     """An address without what may be secret: user and password before the @, options behind the question mark."""
-    parts = urlsplit(place)
+    scheme, mark, rest = place.partition("://")
+    if mark and rest.partition("?")[0].rpartition("@")[0].count("/"):
+        # a key with a slash in it is no address that can be parsed
+        rest = rest.rpartition("@")[2]
+    parts = urlsplit(f"{scheme}{mark}{rest}")
     user, at, host = parts.netloc.rpartition("@")
     # what Azure has before the @ is the container
     container = f"{user.partition(':')[0]}{at}" if parts.scheme in ("abfs", "abfss") else ""

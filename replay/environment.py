@@ -126,8 +126,10 @@ class ReplayLog(Environment):
                 f"{self.log.path} is not the log that this run began with: {differing[0]}. "
                 "Put the old log back to go on, or begin a new run."
             )
-        self.features, self._moved = Features.from_state_dict(state["features"]), None
-        self.features.check(self.log)
+        self.features, self._moved = None, None
+        if state["features"] is not None:
+            self.features = Features.from_state_dict(state["features"])
+            self.features.check(self.log)
         self._unseen = dict(state["unseen"])
         for place, replica in zip(self._places, self._share.replicas, strict=True):
             place.go_to(*state["places"][replica])

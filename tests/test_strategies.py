@@ -116,6 +116,27 @@ def test_a_part_is_the_agent_of_its_replicas() -> None:
     assert part._mark_divergence == whole._mark_divergence
 
 
+class Scaled(NeuralLogUCB2):
+    """An algorithm of a user's, which tells nobody of its own argument."""
+
+    def __init__(self, dim: int, factor: float, **settings: Any) -> None:
+        super().__init__(dim, **settings)
+        self.factor = factor
+
+    def score(self, mean: torch.Tensor, factors: Any, normal: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        _, bonus = super().score(mean, factors, normal)
+        return mean + self.factor * bonus, self.factor * bonus
+
+
+def test_a_part_of_a_users_agent_is_one_too() -> None:
+    whole = Scaled(4, 50.0, width=6, replicas=4)
+    whole.update_every = 7
+    arms = torch.rand(4, 5, 4)
+    part = whole.part(share_of(4, 1, 2, CPU))
+    assert part.update_every == 7
+    assert torch.equal(part.act(arms[2:]).score, whole.act(arms).score[2:])
+
+
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
@@ -184,6 +205,7 @@ def run(devices, **kwargs):
 
 if __name__ == "__main__":
     trainer, agent, tested = run(2, strategy="replica")
+    trainer.save_checkpoint("after.ckpt")
     state = {k: v for k, v in agent.state_dict().items() if isinstance(v, torch.Tensor)}
     torch.save({"state": state, "tested": tested, "replicas": agent.replicas}, f"rank-{trainer.global_rank}.pt")
 """
@@ -191,6 +213,8 @@ if __name__ == "__main__":
     output = finish(start("script", [], tmp_path, {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parent.parent}"}))
     found = [torch.load(tmp_path / f"rank-{rank}.pt", weights_only=False) for rank in (0, 1)]
     assert [f["replicas"] for f in found] == [3, 3], output
+    stored = torch.load(tmp_path / "after.ckpt", weights_only=False)["state_dict"]
+    assert all(torch.equal(value, stored[key]) for key, value in found[0]["state"].items())
     namespace: dict[str, Any] = {"__name__": "imported"}
     exec(script.read_text(), namespace)
     _, agent, tested = namespace["run"](1)
@@ -321,7 +345,10 @@ def test_divergence_in_one_process_ends_all(tmp_path: Path) -> None:
     process = start("nl_lightning", [*diverging, "--trainer.devices=2"], tmp_path)
     output = finish(process)
     assert process.returncode == 1
-    assert output.count("TrainNN diverged in replica 4 (nu = 0.1, lam = 2000") == 2, output
+    assert (
+        output.count("TrainNN diverged in replica 4 (nu = 0.1, lam = 2000, kappa = 10, S = 1, seed = 4) at round 10")
+        == 2
+    ), output
     assert "error in process 1" in output
 
 
