@@ -80,3 +80,8 @@ def fit() -> Fit:
         return agent, keep
 
     return run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What must be done by one worker comes first, so that the other one is not left without work in the end."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
