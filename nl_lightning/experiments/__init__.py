@@ -1,0 +1,1 @@
+"""The paper's experiments: its figures and its table, in one command."""

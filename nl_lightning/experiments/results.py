@@ -1,0 +1,71 @@
+"""What an experiment comes to, whatever ran it: final numbers and curves by agent and seed."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class AgentResult(NamedTuple):
+    """One agent in one panel, over n seeds."""
+
+    agent: str
+    """its name in the paper's tables"""
+    settings: dict[str, float]
+    """nu, lam, kappa, S and, of a network, its width m"""
+    seeds: list[int]
+    t: NDArray[np.int64]
+    """(P,), the rounds of the curves"""
+    curves: NDArray[np.float64]
+    """(n, P), cumulative regret, or in a replay reward; NaN behind a seed's end"""
+    final: NDArray[np.float64]
+    """(n,), the regret or the CTR; NaN of a seed whose TrainNN diverged"""
+    diverged: list[int]
+    """the seeds whose TrainNN diverged"""
+
+
+class PanelResult(NamedTuple):
+    """One panel of a figure: agents on the same problems."""
+
+    name: str
+    """such as ``h1``, ``h1-low``, ``mnist``, ``kappa=100``"""
+    title: str
+    """as above the paper's panel"""
+    agents: list[AgentResult]
+    """in the order of the paper's table"""
+    row: int = 0
+    """where it stands in the figure"""
+    column: int = 0
+
+    def of(self, agent: str) -> AgentResult:
+        return next(result for result in self.agents if result.agent == agent)
+
+
+class Verdict(NamedTuple):
+    """What the numbers say of a claim of the paper's text in one panel."""
+
+    claim: str
+    """in the paper's words, or nearly"""
+    panel: str
+    verdict: str
+    """``agrees``, ``disagrees`` or ``not separable``"""
+    reason: str
+    """the test that says so, with its numbers"""
+
+
+class FigureResult(NamedTuple):
+    """A figure, or the table: what is written down and drawn."""
+
+    name: str
+    """such as ``fig1`` or ``obd-m``"""
+    title: str
+    measure: str
+    """``regret`` or ``ctr``"""
+    panels: Sequence[PanelResult]
+    verdicts: Sequence[Verdict]
+    tuning: list[dict[str, Any]]
+    """rows of the grid search: panel, agent, nu, lam, mean, seeds, diverged, chosen"""
+    notes: list[str]
+    """what was reduced or differs from the paper"""
+    seconds: float
