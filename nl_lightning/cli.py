@@ -92,7 +92,8 @@ class BanditCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--run", type=RunSettings, default=RunSettings())
         parser.add_argument("--resume", type=str | None, help="directory of a run to go on with, instead of --config")
-        parser.link_arguments("data.dim", "model.init_args.dim", apply_on="instantiate")
+        for size in ("dim", "blocks"):
+            parser.link_arguments(f"data.{size}", f"model.init_args.{size}", apply_on="instantiate")
 
     # ---- before ---------------------------------------------------------------------------------------------------
 
@@ -147,9 +148,11 @@ class BanditCLI(LightningCLI):
         return str(parser.dump(stored, skip_unset=False))
 
     def after_instantiate_classes(self) -> None:
-        given = self.config[self.subcommand].model.init_args.get("dim")
-        if given is not None and given != self.model.dim:
-            raise InputError(f"model.dim is {given}, but the environment's arms have {self.model.dim} features.")
+        given = self.config[self.subcommand].model.init_args
+        for name, text in (("dim", "features"), ("blocks", "blocks")):
+            asked, dealt = given.get(name), getattr(self.model, name)
+            if asked is not None and asked != dealt:
+                raise InputError(f"model.{name} is {asked}, but the environment's arms have {dealt} {text}.")
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         config: dict[str, Any] = self._get(self.config_init, "trainer", default={})
