@@ -161,7 +161,7 @@ class Agent(StoredAgent):
         self._any_diverged = False
 
     def _build(self, layers: list[int]) -> None:
-        """Make the network with layers of these sizes behind its inputs, and what is kept for each of its parameters."""
+        """Make the network with layers of these sizes behind its inputs, and what is kept of its parameters."""
         sizes = [input_size(self.dim, self.blocks), *layers]
         if self.mode == "theory":
             check_theory(self, depth=len(layers), width=sizes[-2])

@@ -23,6 +23,10 @@ class BlockDiagonalDesign(nn.Module):
 
     first: Tensor
     """(R, K, d, m), the diagonal of the first layer"""
+    _inverse: Tensor | None
+    """(R K, d, m), 1/D, from the first norm on"""
+    _logs: Tensor | None
+    """(R K,), the sum of log D over a block, from the first logdet on"""
 
     def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor, blocks: int) -> None:
         super().__init__()
@@ -85,10 +89,7 @@ class BlockDiagonalDesign(nn.Module):
         return delta, arms[..., :-1], (arms[..., -1].long() + number).flatten(), tuple(others)
 
     def _forget(self) -> None:
-        self._inverse: Tensor | None = None
-        """(R K, d, m), 1/D, from the first norm on"""
-        self._logs: Tensor | None = None
-        """(R K,), the sum of log D over a block, from the first logdet on"""
+        self._inverse = self._logs = None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> "BlockDiagonalDesign":
         super()._apply(fn, *args, **kwargs)

@@ -44,9 +44,7 @@ def check_training_settings(
     """Refuse settings of an agent that no run could use; None is what was left out."""
     check_whole(1, dim=dim, blocks=blocks, update_every=update_every)
     if blocks > 1 and dim < 2:
-        raise InputError(
-            f"With blocks an arm is its features and the block's number: dim must be at least 2, got {dim}."
-        )
+        raise InputError(f"With blocks an arm is features and the block's number: dim must be at least 2, got {dim}.")
     for name, whole in (("steps", steps), ("horizon", horizon)):
         if whole is not None:
             check_whole(1, **{name: whole})

@@ -12,8 +12,8 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
-_TILE = 32
-"""B: larger ones are filled up with more zeros, smaller ones ask for the weights of a block more often."""
+_WEIGHTS_OF_A_TILE = 25
+"""To hand a tile the weights of its block and take its gradient back costs about as much as so many samples."""
 
 
 class Inputs(Protocol):
@@ -25,11 +25,17 @@ class Inputs(Protocol):
     def arrange(self, values: Tensor) -> Tensor:
         """Values (R, n) of the samples in that order, (R, n')"""
 
-    def product(self, weight: Tensor, out: Tensor) -> Tensor:
-        """W x of all samples: weight (R, m, in), out (R, m, n')"""
+    def unpack(self, weight: Tensor) -> Tensor:
+        """W_1 (R, m, in) in the form of the two products"""
+
+    def pack(self, unpacked: Tensor, weight: Tensor) -> None:
+        """Put W_1 back into its place."""
+
+    def product(self, unpacked: Tensor, out: Tensor) -> Tensor:
+        """W_1 x of all samples, out (R, m, n')"""
 
     def gradient(self, delta: Tensor, out: Tensor) -> Tensor:
-        """sum_i delta_i (x) x_i: delta (R, m, n'), out (R, m, in)"""
+        """sum_i delta_i (x) x_i: delta (R, m, n'), out in the form of the unpacked weight"""
 
 
 def inputs(x: Tensor, blocks: int) -> Inputs:
@@ -67,8 +73,14 @@ class Vectors:
     def arrange(self, values: Tensor) -> Tensor:
         return values
 
-    def product(self, weight: Tensor, out: Tensor) -> Tensor:
-        return torch.bmm(weight, self._columns, out=out)
+    def unpack(self, weight: Tensor) -> Tensor:
+        return weight
+
+    def pack(self, unpacked: Tensor, weight: Tensor) -> None:
+        """It never left it."""
+
+    def product(self, unpacked: Tensor, out: Tensor) -> Tensor:
+        return torch.bmm(unpacked, self._columns, out=out)
 
     def gradient(self, delta: Tensor, out: Tensor) -> Tensor:
         return torch.bmm(delta, self._rows, out=out)
@@ -76,12 +88,13 @@ class Vectors:
 
 @final
 class Blocks:
-    """Samples (x, k) in T tiles a replica."""
+    """Samples (x, k) in T tiles a replica; W_1 is unpacked to (R, K m, d), one block below the other."""
 
     def __init__(self, x: Tensor, blocks: int) -> None:
         replicas, n, columns = x.shape
         self._blocks, self._features = blocks, columns - 1
-        tile = max(1, min(_TILE, -(-n // blocks)))
+        # (n / B + K / 2) tiles that cost as much as _WEIGHTS_OF_A_TILE + B samples each: this B is the best
+        tile = max(1, min(round((2 * _WEIGHTS_OF_A_TILE * n / blocks) ** 0.5), -(-n // blocks)))
         block = x[..., -1].long()
         counts = block.new_zeros(replicas, blocks).scatter_add_(1, block, torch.ones_like(block))
         ends = (counts + tile - 1).div(tile, rounding_mode="floor").cumsum(1)
@@ -107,29 +120,34 @@ class Blocks:
     def arrange(self, values: Tensor) -> Tensor:
         return values.new_zeros(len(values), self.size).scatter_(1, self._place, values)
 
-    def product(self, weight: Tensor, out: Tensor) -> Tensor:
+    def unpack(self, weight: Tensor) -> Tensor:
+        by_block = weight.unflatten(2, (self._blocks, self._features)).transpose(1, 2)
+        return by_block.clone(memory_format=torch.contiguous_format).flatten(1, 2)
+
+    def pack(self, unpacked: Tensor, weight: Tensor) -> None:
+        by_block = unpacked.unflatten(1, (self._blocks, -1)).transpose(1, 2)
+        weight.unflatten(2, (self._blocks, self._features)).copy_(by_block)
+
+    def product(self, unpacked: Tensor, out: Tensor) -> Tensor:
         replicas, tiles, tile = self._shape
-        product = torch.bmm(self._weights(weight), self._columns).unflatten(0, (replicas, tiles))
+        product = torch.bmm(self._weights(unpacked), self._columns).unflatten(0, (replicas, tiles))
         out.unflatten(2, (tiles, tile)).copy_(product.transpose(1, 2))
         return out
 
     def gradient(self, delta: Tensor, out: Tensor) -> Tensor:
-        replicas, tiles, tile = self._shape
+        _, tiles, tile = self._shape
         by_tile = delta.unflatten(2, (tiles, tile)).transpose(1, 2).flatten(0, 1)
-        of_tiles = torch.bmm(by_tile, self._rows)
-        of_blocks = of_tiles.new_zeros(replicas * self._blocks, *of_tiles.shape[1:])
-        of_blocks.index_add_(0, self._block_of_tile, of_tiles)
-        by_block = of_blocks.unflatten(0, (replicas, self._blocks))
-        out.unflatten(2, (self._blocks, self._features)).copy_(by_block.transpose(1, 2))
+        blocks = out.zero_().view(-1, delta.shape[1], self._features)
+        blocks.index_add_(0, self._block_of_tile, torch.bmm(by_tile, self._rows))
         return out
 
     def first_layer(self, weight: Tensor) -> Tensor:
         """(R, n, m), in the order in which samples came"""
-        product = torch.bmm(self._rows, self._weights(weight).mT)
+        product = torch.bmm(self._rows, self._weights(self.unpack(weight)).mT)
         rows = product.view(self._shape[0], self.size, weight.shape[1])
         return rows.gather(1, self._place.unsqueeze(-1).expand(-1, -1, weight.shape[1]))
 
-    def _weights(self, weight: Tensor) -> Tensor:
+    def _weights(self, unpacked: Tensor) -> Tensor:
         """The block of W_1 that each tile belongs to, (R T, m, d)"""
-        by_block = weight.unflatten(2, (self._blocks, self._features)).transpose(1, 2).flatten(0, 1)
+        by_block = unpacked.unflatten(1, (self._blocks, -1)).flatten(0, 1)
         return by_block.index_select(0, self._block_of_tile)

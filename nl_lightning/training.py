@@ -118,11 +118,13 @@ def train_nn(
 
     f, target = x.new_empty(replicas, 1, n), 2 * samples.arrange(reward)[:, None, :] - 1
     # 2 d BCE / d f = 2 (mu(f) - r) = tanh(f / 2) - (2 r - 1); why not sigmoid: see ``link``
-    gradient = torch.empty_like(weights[0])
+    first = samples.unpack(weights[0])
+    gradient = torch.empty_like(first)
     if not hidden:
         for _ in range(steps):
-            residual = samples.product(last, out=f).mul_(scale / 2).tanh_().sub_(target)
-            regularised(last).addcmul_(descent, samples.gradient(residual, out=gradient))
+            residual = samples.product(first, out=f).mul_(scale / 2).tanh_().sub_(target)
+            regularised(first).addcmul_(descent, samples.gradient(residual, out=gradient))
+        samples.pack(first, last)
         return
 
     # z_1, ..., z_{L-1}, each (R, out, n')
@@ -130,7 +132,7 @@ def train_nn(
     layers = list(zip(hidden[1:], z, z[1:], strict=False))
     below = list(reversed(range(len(hidden) - 1)))
     # Views made once: they follow what is changed in place.
-    first, top, z_first, z_top, last_column = hidden[0], hidden[-1], z[0], z[-1], last.mT
+    top, z_first, z_top, last_column = hidden[-1] if layers else first, z[0], z[-1], last.mT
     residual_rows = f.expand_as(z_top)
     # All that is as long as the samples is made here, so that the loop asks the system for no memory.
     deltas = [torch.empty_like(z_l) for z_l in z]
@@ -139,6 +141,8 @@ def train_nn(
         """sum_i delta_i (x) z_i of hidden layer 0, 1, ..., (R, out, in)"""
         return torch.bmm(delta, z[layer - 1].mT) if layer else samples.gradient(delta, out=gradient)
 
+    # blocks of the first layer lie one below the other, and each has all units
+    copies = top.shape[1] // last.shape[2]
     for _ in range(steps):
         samples.product(first, out=z_first).clamp_min_(0)
         for weight, z_below, z_l in layers:
@@ -148,6 +152,10 @@ def train_nn(
         delta = _masked(residual_rows, z_top, 0, grad_input=deltas[-1])
         product = layer_gradient(len(hidden) - 1, delta)
         last_gradient = (top * product).sum(-1, keepdim=True)
+        step = last_column * descent
+        if copies > 1:
+            last_gradient = last_gradient.unflatten(1, (copies, -1)).sum(1)
+            step = step.repeat(1, copies, 1)
         changes = []
         if below:
             above = last_column * top
@@ -155,12 +163,13 @@ def train_nn(
                 torch.bmm(above.mT, delta, out=deltas[layer])
                 delta = _masked(deltas[layer], z[layer], 0, grad_input=deltas[layer])
                 above = hidden[layer]
-                changes.append((above, layer_gradient(layer, delta)))
-        regularised(top).addcmul_(last_column * descent, product)
+                changes.append((above if layer else first, layer_gradient(layer, delta)))
+        regularised(top).addcmul_(step, product)
         regularised(last)
         last_column.addcmul_(descent, last_gradient)
         for weight, change in changes:
             regularised(weight).addcmul_(descent, change)
+    samples.pack(first, weights[0])
 
 
 def loss(f: Tensor, reward: Tensor, parameters: Sequence[Tensor], lam: Tensor) -> Tensor:

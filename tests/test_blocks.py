@@ -1,5 +1,7 @@
 """Arms (x, k) against the vectors [0, .., x, .., 0] that they stand for."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
@@ -53,9 +55,11 @@ def test_products_of_blocks_are_those_of_vectors(
     # in the order of the tiles: what belongs to a sample goes along
     marks = torch.arange(1, n + 1).double().expand(replicas, -1)
     arranged = samples.arrange(marks)
-    product = samples.product(weight, torch.empty(replicas, 5, samples.size, dtype=torch.float64))
+    unpacked = samples.unpack(weight)
+    product = samples.product(unpacked, torch.empty(replicas, 5, samples.size, dtype=torch.float64))
     delta = torch.randn(replicas, 5, samples.size, generator=g, dtype=torch.float64)
-    gradient = samples.gradient(delta, torch.empty_like(weight))
+    gradient = torch.empty_like(weight)
+    samples.pack(samples.gradient(delta, torch.empty_like(unpacked)), gradient)
     for r in range(replicas):
         place = [int((arranged[r] == mark).nonzero()) for mark in range(1, n + 1)]
         torch.testing.assert_close(product[r][:, place], weight[r] @ vectors[r].mT)
@@ -70,7 +74,7 @@ def test_train_nn_on_blocks_is_that_on_vectors(hidden: list[int]) -> None:
     x = drawn(2, 70, DIM, BLOCKS, g)
     reward = torch.randint(2, (2, 70), generator=g).double()
     sizes = [BLOCKS * DIM, *hidden, 1]
-    weights = [torch.randn(2, o, i, generator=g, dtype=torch.float64) for i, o in zip(sizes, sizes[1:], strict=False)]
+    weights = [torch.randn(2, o, i, generator=g, dtype=torch.float64) for i, o in pairwise(sizes)]
     expected = [w.clone() for w in weights]
     lam, lr = torch.tensor([0.1, 2.0]).double(), torch.tensor([0.01, 0.02]).double()
     train_nn(weights, x, reward, lam, lr, steps=30, blocks=BLOCKS)

@@ -27,8 +27,8 @@ from nl_lightning.data import BanditData
 from nl_lightning.diagnostics.assumptions import Diagnosis, Problem, diagnose, log_inverse_slope, log_kappa_within
 from nl_lightning.environments import Simulation
 from nl_lightning.errors import InputError
-from nl_lightning.inputs import dense
 from nl_lightning.files import output_directory, write_beside
+from nl_lightning.inputs import dense
 from nl_lightning.settings import SETTINGS, per_replica
 
 _MOST = 10_000
