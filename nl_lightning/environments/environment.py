@@ -25,6 +25,9 @@ class Environment(ABC):
 
     dim: int
     """d, the features of an arm"""
+    blocks: int = 1
+    """K where an arm is (x, k), d + 1 numbers whose last is the block k in which x stands; 1 where an arm is x
+    itself"""
     knows_regret: bool
     """Whether a run is judged by its regret, or else by its rewards"""
 
