@@ -94,7 +94,9 @@ class Blocks:
         replicas, n, columns = x.shape
         self._blocks, self._features = blocks, columns - 1
         # (n / B + K / 2) tiles that cost as much as _WEIGHTS_OF_A_TILE + B samples each: this B is the best
-        tile = max(1, min(round((2 * _WEIGHTS_OF_A_TILE * n / blocks) ** 0.5), -(-n // blocks)))
+        best = (2 * _WEIGHTS_OF_A_TILE * n / blocks) ** 0.5
+        # in whole vector registers, but not larger than a block
+        tile = max(1, min(16 * max(1, round(best / 16)), -(-n // blocks)))
         block = x[..., -1].long()
         counts = block.new_zeros(replicas, blocks).scatter_add_(1, block, torch.ones_like(block))
         ends = (counts + tile - 1).div(tile, rounding_mode="floor").cumsum(1)

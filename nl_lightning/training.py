@@ -151,10 +151,12 @@ def train_nn(
         # Z = residual * [z > 0]; delta_{L-1} = diag(W_L) Z, whose factor W_L is multiplied to the small matrices
         delta = _masked(residual_rows, z_top, 0, grad_input=deltas[-1])
         product = layer_gradient(len(hidden) - 1, delta)
-        last_gradient = (top * product).sum(-1, keepdim=True)
         step = last_column * descent
-        if copies > 1:
-            last_gradient = last_gradient.unflatten(1, (copies, -1)).sum(1)
+        if copies == 1:
+            last_gradient = (top * product).sum(-1, keepdim=True)
+        else:
+            # a layer of blocks has more entries than there are samples
+            last_gradient = torch.bmm(z_top, f.mT)
             step = step.repeat(1, copies, 1)
         changes = []
         if below:
