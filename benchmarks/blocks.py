@@ -1,4 +1,4 @@
-"""What blocks cost: a fit on arms (x, k), K = 10 blocks of d = 196 (mnist's sizes), against one on arms x of d = 196."""
+"""What blocks cost: a fit on arms (x, k), 10 blocks of d = 196 (mnist's sizes), against one on arms x of d = 196."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
