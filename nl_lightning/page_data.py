@@ -184,11 +184,12 @@ def _problem_text(run: StoredRun) -> str:
 
 
 def _labels(entries: Sequence[Entry]) -> list[str]:
-    """The agent; where it has several settings, these; where that is not enough, the run."""
+    """The agent; where it has several settings in one problem, these; where that is not enough, the run."""
     short = []
     for entry in entries:
         agent = entry.run.summary["agent"]
-        same = [other.row for other in entries if other.run.summary["agent"] == agent]
+        rivals = [other for other in entries if _problem(other.run) == _problem(entry.run)]
+        same = [other.row for other in rivals if other.run.summary["agent"] == agent]
         differing = [name for name in SETTINGS if len({row[name] for row in same}) > 1]
         short.append(", ".join([agent, *(f"{name} = {entry.row[name]:g}" for name in differing)]))
     return [
@@ -213,7 +214,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "final": [row[f"{measure.name}{end}"] for end in ("", "_low", "_high")],
         "over_seeds": [row.get("over_seeds_low"), row.get("over_seeds_high")] if measure is CTR else None,
         **counts,
-        "rate": counts["accepted"] / counts["seen"] if counts.get("seen") else None,
+        "rate": row["accepted"] / row["seen"] if row.get("seen") else None,
     }
 
 
