@@ -249,8 +249,9 @@ def log_result(loggers: Iterable[Logger], curves: Curves, summary: dict[str, Any
             title=f"{measure.text}, mean and band",
             xname="round",
         )
-        logger.experiment.log({f"{measure.name} curves": chart, "curve": wandb.Image(str(curve))})
-        logger.experiment.summary.update({**final, "finished": summary["finished"], "result": summary["over_replicas"]})
+        # The final numbers are logged, so that they are in W&B's history and in its summary: sweeps look there.
+        logger.experiment.log({**final, f"{measure.name} curves": chart, "curve": wandb.Image(str(curve))})
+        logger.experiment.summary.update({"finished": summary["finished"], "result": summary["over_replicas"]})
 
 
 def bands(curves: Curves, summary: dict[str, Any]) -> list[tuple[dict[str, Any], Interval]]:
