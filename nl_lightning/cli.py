@@ -1,8 +1,9 @@
-"""The command line: LightningCLI's ``fit`` and ``test`` for bandits, and ``compare``.
+"""The command line: LightningCLI's ``fit`` and ``test`` for bandits, ``compare`` and ``report``.
 
 python -m nl_lightning fit --config configs/h1.yaml [--model.nu 0.1] [--data.rounds 500]
 python -m nl_lightning fit --resume runs/h1/20250101-120000
 python -m nl_lightning compare --config configs/obd.yaml
+python -m nl_lightning report runs/obd-20250101-120000 --out obd.html
 python -m nl_lightning test --config runs/h1/ID/config.yaml --ckpt_path runs/h1/ID/checkpoints/last.ckpt
 """
 
@@ -328,6 +329,12 @@ def _compare(arguments: list[str]) -> None:
     compare.main(arguments, fit=lambda options: main(["fit", *options]))
 
 
+def _report(arguments: list[str]) -> None:
+    from nl_lightning import page
+
+    page.main(arguments)
+
+
 def _diagnose(arguments: list[str]) -> None:
     from nl_lightning.diagnostics import diagnose
 
@@ -348,6 +355,7 @@ def _confidence(arguments: list[str]) -> None:
 
 _COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "compare": _compare,
+    "report": _report,
     "diagnose": _diagnose,
     "tailbound": _tailbound,
     "confidence": _confidence,
@@ -356,6 +364,7 @@ _COMMANDS: dict[str, Callable[[list[str]], None]] = {
 _DESCRIPTION = """Neural logistic bandits.
 fit: train an agent. test: play a trained agent on rounds it has not seen.
 compare: fit several agents with one config and compare them (python -m nl_lightning compare --help).
+report: one HTML page from the directories of runs: curves, intervals, paired differences, configs.
 diagnose: kappa, the NTK and effective dimensions of an environment and a network.
 tailbound: the paper's tail inequality and two others in simulation.
 confidence: whether the confidence sets of theory mode hold. (Each command has its own --help.)
