@@ -32,7 +32,7 @@ class Claim(NamedTuple):
 
     text: str
     words: str
-    """of the paper"""
+    """of the paper; nothing if only its table says so"""
     tested: str
     """what must be significant for the claim, in plain words"""
     rule: Rule
@@ -45,7 +45,8 @@ def _others(agents: Sequence[str], first: Sequence[str]) -> list[str]:
 _REGRET_WORDS = "our proposed methods, especially (5), yield the best results"
 _LINEAR_WORST = Claim(
     "the linear agents are worst",
-    "the algorithms using linear assumptions, namely (2) and (3), exhibit the lowest performance",
+    "the algorithms using linear assumptions on the latent reward function h(x), namely (2) and (3), exhibit the "
+    "lowest performance",
     f"each of {NCBF}, {UCB1} and {UCB2} has less regret than each of {LOGISTIC} and {ECOLOG}",
     better([NCBF, UCB1, UCB2], LINEAR),
 )
@@ -99,9 +100,9 @@ _FIGURE_3 = (
     "our algorithm, especially algorithm (5), performs best across all those settings and adapts effectively to "
     "different environments of the effective dimensions"
 )
-_FIGURE_45 = "NeuralLog-UCB-2 algorithm steadily achieves the best performance across the considered settings"
+_FIGURE_45 = "our NeuralLog-UCB-2 algorithm steadily achieves the best performance across the considered settings"
 _THOMPSON = "the two Thompson sampling-based variants also exhibit competitive performance compared to the baselines"
-_FIGURE_6 = "demonstrates the influence of the effective dimension on data-adaptive algorithms"
+_FIGURE_6 = "demonstrates the influence of d on data-adaptive algorithms"
 
 
 def _thompson_first(words: str) -> Claim:
@@ -126,8 +127,8 @@ def _same(agents: Sequence[str], parameter: str, why: str) -> Claim:
     *most, last = agents
     return Claim(
         f"{', '.join(most)} and {last} do not depend on {parameter}",
-        f"the columns of the table; {why}",
-        "every seed's CTR is the same to the last bit (an equality, not a test)",
+        "",
+        f"every seed's CTR is the same to the last bit; {why}",
         same_in_all_panels(agents),
     )
 
@@ -142,7 +143,7 @@ _FIGURE_12 = (_LINEAR_WORST, _MODERATE, _proposed_best(_REGRET_WORDS), _ucb_2_be
 _COMPETITIVE = (_competitive(TS1, _THOMPSON), _competitive(TS2, _THOMPSON))
 _REPLAY: dict[str, tuple[Claim, ...]] = {
     "m": (
-        _thompson_first("NeuralLog-TS-1 and NeuralLog-TS-2 consistently achieve the highest final CTR"),
+        _thompson_first("NeuralLog-TS-1 and NeuralLog-TS-2, consistently achieve the highest final CTR"),
         _one_ucb_in_three("one of NeuralLog-UCB-1 or NeuralLog-UCB-2 is also among the top three methods"),
         _same(LINEAR, "m", "linear agents have no network, so that it holds by construction"),
     ),

@@ -113,7 +113,7 @@ def every(comparisons: Sequence[Comparison], measure: Measure) -> Judgement:
     of = f" of {len(comparisons)} comparisons"
     if supported == len(comparisons):
         rest = f"; the least clear{of}, all significant" if len(comparisons) > 1 else ""
-        return Judgement(AGREES, describe(comparisons[least], measure, "next ") + rest)
+        return Judgement(AGREES, describe(comparisons[least], measure, _next(comparisons, least, measure)) + rest)
     text = describe(comparisons[least], measure)
     if min(against) <= ALPHA:
         corrected = f" (after Holm's correction over {len(against)} comparisons {probability(against[least])})"
@@ -122,6 +122,14 @@ def every(comparisons: Sequence[Comparison], measure: Measure) -> Judgement:
         return Judgement(DISAGREES, text + (corrected if len(against) > 1 else "") + more)
     rest = f"; {supported}{of} are significant for the claim" if len(comparisons) > 1 else ""
     return Judgement(NOT_SEPARABLE, text + rest)
+
+
+def _next(comparisons: Sequence[Comparison], decisive: int, measure: Measure) -> str:
+    """ "next ", where the decisive comparison is that of the best agent with the one behind it."""
+    if len({comparison.first for comparison in comparisons}) > 1 or len(comparisons) == 1:
+        return ""
+    behind = max(comparisons, key=lambda comparison: measure.better * comparison.second_mean)
+    return "next " if behind == comparisons[decisive] else ""
 
 
 def least_clear(comparisons: Sequence[Comparison]) -> Comparison:
@@ -133,13 +141,15 @@ def describe(comparison: Comparison, measure: Measure, before_second: str = "") 
     """A comparison with its numbers; a positive difference is in the claim's favour."""
     first, second, first_mean, second_mean, advantage, left_out = comparison
     digits = measure.digits
+    # CTRs differ by less than they are
+    finer = digits + 1 if measure is CTR else digits
     lost = f", {left_out} left out because TrainNN diverged" if left_out else ""
     if advantage.n < 2:
         return f"{first} and {before_second}{second} have {seeds(advantage.n)} in common, too few for a test{lost}"
     return (
         f"{first} {first_mean:.{digits}f}, {before_second}{second} {second_mean:.{digits}f}: difference "
-        f"{signed(advantage.mean, digits)} ({LEVEL:.0%} interval {signed(advantage.low, digits)} to "
-        f"{signed(advantage.high, digits)}), {probability(advantage.p)}, {seeds(advantage.n)}{lost}"
+        f"{signed(advantage.mean, finer)} ({LEVEL:.0%} interval {signed(advantage.low, finer)} to "
+        f"{signed(advantage.high, finer)}), {probability(advantage.p)}, {seeds(advantage.n)}{lost}"
     )
 
 
