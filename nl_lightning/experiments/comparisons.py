@@ -37,7 +37,7 @@ class Comparison(NamedTuple):
     advantage: Paired
     """of the first: positive where it is better"""
     left_out: int
-    """seeds without a number of both, because TrainNN diverged"""
+    """seeds without a number of both, mostly because TrainNN diverged"""
 
     @property
     def supporting(self) -> float:
@@ -143,7 +143,7 @@ def describe(comparison: Comparison, measure: Measure, before_second: str = "") 
     digits = measure.digits
     # CTRs differ by less than they are
     finer = digits + 1 if measure is CTR else digits
-    lost = f", {left_out} left out because TrainNN diverged" if left_out else ""
+    lost = f", {left_out} without a number left out" if left_out else ""
     if advantage.n < 2:
         return f"{first} and {before_second}{second} have {seeds(advantage.n)} in common, too few for a test{lost}"
     return (
@@ -174,8 +174,8 @@ def without_numbers(panel: PanelResult, agents: Sequence[str]) -> Judgement | No
         if not found:
             reasons.append(f"{agent} was not run")
         elif np.isnan(found[0].final).all():
-            count = len(found[0].seeds)
-            reasons.append(f"{'all ' if count > 1 else ''}{seeds(count)} of {agent} diverged")
+            why = "diverged" if set(found[0].diverged) == set(found[0].seeds) else "diverged or have no number"
+            reasons.append(f"all seeds ({len(found[0].seeds)}) of {agent} {why}")
     return Judgement(NOT_SEPARABLE, "; ".join(reasons)) if reasons else None
 
 

@@ -42,7 +42,7 @@ def estimate(agent: AgentResult, measure: Measure) -> str:
     """
     known = ~np.isnan(agent.final)
     if not known.any():
-        return "diverged"
+        return "diverged" if agent.diverged else "-"
     values, digits = agent.final[known], measure.digits
     mean, low, high = (float(value) for value in interval(values))
     if measure is CTR and agent.accepted is not None:
