@@ -360,6 +360,7 @@ confidence: whether the confidence sets of theory mode hold.
 reproduce: the paper's figures and its table, with a verdict on each of its claims. (Each command has its own --help.)
 Logs of clicks: python -m replay --help."""
 
+
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error

@@ -95,7 +95,7 @@ def _complete(made: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]
     known: dict[str, Any] = {}
     for kind in reversed(inspect.getmro(made)):  # type: ignore[arg-type]
         if "__init__" in vars(kind):
-            parameters = inspect.signature(kind.__init__).parameters.values()
+            parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
             known |= {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
     return {name: value for name, value in (known | given).items() if name not in _FROM_ENVIRONMENT}
 
@@ -110,9 +110,7 @@ class Ticks(L.Callback):
         self.on_rounds(trainer.datamodule.played)  # type: ignore[attr-defined]
 
 
-def run(
-    fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[Logger] | None = None
-) -> dict[str, Any]:
+def run(fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[Logger] | None = None) -> dict[str, Any]:
     """The summary of a fit that has come to its end; one that was cut off goes on from its checkpoint."""
     directory = RunDirectory(fit.directory)
     summary = directory.read_summary()

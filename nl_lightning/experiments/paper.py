@@ -40,7 +40,7 @@ class Scale(NamedTuple):
 
 
 PAPER = Scale(seeds=10, tuning_seeds=3, horizon=2000, grid=GRID, replay_seeds=5, events=200_000)
-"""The paper does not say on which seeds its grid search was done; three others than those of the final runs are ours."""
+"""The paper does not say on which seeds it searched the grid; three others than those of the final runs are ours."""
 
 QUICK = Scale(seeds=3, tuning_seeds=1, horizon=500, grid=(0.01, 1.0), replay_seeds=2, events=20_000)
 """To see that all works, in minutes. Its numbers say little."""
@@ -125,7 +125,9 @@ _NONLINEAR = "Comparison of cumulative regret of baseline algorithms for nonline
 _REAL = "Comparison of cumulative regret of baseline algorithms for real-world datasets"
 _VARYING = r"Comparison of cumulative regret of baseline algorithms with varying effective dimension $\widetilde{d}$"
 _ALL = tuple(AGENTS)
-_POOLS_NOTE = "Low, middle and high effective dimension are pools of 10, 50 and 10,000 vectors that arms are drawn from."
+_POOLS_NOTE = (
+    "Low, middle and high effective dimension are pools of 10, 50 and 10,000 vectors that arms are drawn from."
+)
 
 FIGURES: dict[str, Figure] = {
     figure.name: figure
@@ -157,7 +159,11 @@ REPLAY: dict[str, Any] = {"candidates": "affinity", "arms": 5}
 REPLAY_BASE = {"m": 20, "kappa": 50.0, "S": 1.0}
 """What holds where nothing else is said."""
 
-REPLAY_VARIED: dict[str, tuple[float, ...]] = {"m": (20, 50, 100), "kappa": (50.0, 100.0, 200.0), "S": (1.0, 10.0, 100.0)}
+REPLAY_VARIED: dict[str, tuple[float, ...]] = {
+    "m": (20, 50, 100),
+    "kappa": (50.0, 100.0, 200.0),
+    "S": (1.0, 10.0, 100.0),
+}
 """What each of its three figures varies."""
 
 SIMULATED_LOG: dict[str, Any] = {"ctr": 0.05, "seed": 0}

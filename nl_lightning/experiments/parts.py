@@ -85,8 +85,7 @@ class Part(NamedTuple):
     def run(self, tell: Tell) -> str:
         """Run what is not finished; a line on what came out."""
         environment = fits.environment_of(self.panel.environment)
-        search, final = self.costs
-        searched, horizon = search / self.cost, self.scale.horizon
+        searched, horizon = self.costs[0] / self.cost, self.scale.horizon
         found = fits.run(self.tuning(), environment, ticks(tell, "tuning", horizon, 0, searched))
         fits.drop_rounds(self.directory / "tuning")
         choice = chosen(found)
@@ -125,7 +124,7 @@ class Part(NamedTuple):
         return of_replicas(self.directory, summary, settings, range(self.scale.seeds))
 
     def tuning_rows(self) -> list[dict[str, Any]]:
-        """Every setting of the grid, in its order: the mean regret of the seeds that did not diverge, and how many did."""
+        """Every setting of the grid: the mean regret of the seeds that did not diverge, and how many did."""
         found = self.searched()
         assert found is not None, self.name
         choice = chosen(found)
@@ -148,9 +147,7 @@ class Part(NamedTuple):
 def of_figure(
     figure: paper.Figure, scale: paper.Scale, root: Path, tracked: tracking.Group | None = None
 ) -> list[Part]:
-    return [
-        Part(figure.name, panel, agent, scale, root, tracked) for panel in figure.panels for agent in figure.agents
-    ]
+    return [Part(figure.name, panel, agent, scale, root, tracked) for panel in figure.panels for agent in figure.agents]
 
 
 # ---- what parts have in common with those of the replay --------------------------------------------------------------
@@ -215,5 +212,3 @@ def nothing(agent: str, settings: dict[str, float], seeds: list[int]) -> AgentRe
     """The result of an agent that diverged with every setting."""
     none = np.full((len(seeds), 1), np.nan)
     return AgentResult(agent, settings, seeds, np.array([1], dtype=np.int64), none, none[:, 0], seeds)
-
-
