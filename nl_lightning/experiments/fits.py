@@ -47,11 +47,14 @@ class Fit(NamedTuple):
 
     def config(self) -> dict[str, Any]:
         """As ``fit --config`` takes it, with every default, so that ``fit --resume`` finds the same settings."""
-        agent = AGENTS[self.agent]
-        where = self.directory
+        agent, where = AGENTS[self.agent], self.directory
+        settings = _complete(agent, self.settings)
         return {
             "trainer": {"accelerator": "cpu"},
-            "model": {"class_path": f"nl_lightning.{agent.__name__}", "init_args": _complete(agent, self.settings)},
+            "model": {
+                "class_path": f"nl_lightning.{agent.__name__}",
+                "init_args": {k: v for k, v in settings.items() if k not in _FROM_ENVIRONMENT},
+            },
             "data": {
                 "environment": {
                     "class_path": self.environment.class_path,
@@ -97,7 +100,7 @@ def _complete(made: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]
         if "__init__" in vars(kind):
             parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
             known |= {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-    return {name: value for name, value in (known | given).items() if name not in _FROM_ENVIRONMENT}
+    return known | given
 
 
 class Ticks(L.Callback):
