@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -38,7 +38,6 @@ and of each figure a picture and its numbers; --out/runs has the run directory o
 
 def main(arguments: Sequence[str]) -> None:
     options = _parser().parse_args(arguments)
-    scale = _scale(options)
     check_whole(1, **{"--jobs": options.jobs})
     if options.data is not None:
         if not options.data.is_dir():
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
     chatter.silence()
     wanted = list(WHAT[:-1]) if "all" in options.what else list(dict.fromkeys(options.what))
     out = output_directory(options.out)
-    reproduction = Reproduction(wanted, scale, out, options.resume, options.wandb)
+    reproduction = Reproduction(wanted, _asked(options), out, options.resume, options.wandb)
     try:
         complete = reproduction.run(options.jobs)
     except KeyboardInterrupt:
@@ -90,26 +89,35 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _scale(options: argparse.Namespace) -> paper.Scale:
-    scale = paper.QUICK if options.quick else paper.PAPER
-    given = {"seeds": options.seeds, "replay_seeds": options.seeds, "tuning_seeds": options.tuning_seeds}
-    given["horizon"] = options.horizon
+class Asked(NamedTuple):
+    """How much is run, and the options that say so."""
+
+    scale: paper.Scale
+    options: list[str]
+
+
+def _asked(options: argparse.Namespace) -> Asked:
+    scale, said = (paper.QUICK, ["--quick"]) if options.quick else (paper.PAPER, [])
     for name in ("seeds", "tuning_seeds", "horizon"):
-        if given[name] is not None:
-            check_whole(1, **{f"--{name.replace('_', '-')}": given[name]})
-    scale = scale._replace(**{name: value for name, value in given.items() if value is not None})
+        value = getattr(options, name)
+        if value is not None:
+            option = f"--{name.replace('_', '-')}"
+            check_whole(1, **{option: value})
+            said += [option, str(value)]
+            scale = scale._replace(**{name: value} | ({"replay_seeds": value} if name == "seeds" else {}))
     if scale.seeds > paper.FIRST_TUNING_SEED:
         raise InputError(
             f"--seeds must be at most {paper.FIRST_TUNING_SEED}, got {scale.seeds}: the seeds behind are tuned on."
         )
-    return scale
+    return Asked(scale, said)
 
 
 class Reproduction:
     """Figures that are wanted, their parts, and what they come to."""
 
-    def __init__(self, wanted: Sequence[str], scale: paper.Scale, out: Path, resume: bool, wandb: bool) -> None:
-        self.scale, self.out, self.root = scale, out, out / "runs"
+    def __init__(self, wanted: Sequence[str], asked_for: Asked, out: Path, resume: bool, wandb: bool) -> None:
+        self.scale, self.options = asked_for
+        self.out, self.root, scale = out, out / "runs", self.scale
         self.console = Console()
         self.missing: dict[str, str] = {}
         """figures without a result, with the reason"""
@@ -178,10 +186,15 @@ class Reproduction:
     def _complete(self, name: str) -> None:
         try:
             for result in results(name, self.parts[name], self.scale, self.root):
-                self.results.append(finish(result, self.out, self.tracked))
+                self.results.append(finish(result, self.out, self._command(name), self.tracked))
                 self.console.print(f"{result.name} is finished.", highlight=False)
         except (InputError, OSError) as error:
             self.missing[name] = str(error)
+
+    def _command(self, name: str) -> str:
+        """What makes these numbers again, anywhere."""
+        what = "obd" if name in obd.LOGS else name
+        return " ".join(["python -m nl_lightning reproduce", what, *self.options])
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
@@ -239,12 +252,12 @@ def _reductions(scale: paper.Scale) -> list[str]:
     return notes
 
 
-def finish(result: FigureResult, out: Path, tracked: tracking.Group | None) -> FigureResult:
+def finish(result: FigureResult, out: Path, command: str, tracked: tracking.Group | None) -> FigureResult:
     """Judge a figure, write its files, and bring RESULTS.md up to date."""
     from nl_lightning.experiments import claims, document, storage
 
     result = result._replace(verdicts=claims.verdicts(result.name, result.panels))
-    storage.save(result, out)
+    storage.save(result, out, command)
     document.write(out)
     if tracked is not None:
         tracking.log_figure(tracked, result, out)
