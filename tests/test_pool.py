@@ -99,6 +99,7 @@ def test_an_interrupt_ends_all(tmp_path: Path) -> None:
     assert order(tmp_path) == ["first"]
 
 
+@pytest.mark.xdist_group("processes")
 def test_workers_do_the_same_and_a_failing_task_leaves_the_others(tmp_path: Path) -> None:
     watch = Watch()
     good = [Write(f"t{k}", k, tmp_path) for k in range(4)]
@@ -112,6 +113,7 @@ def test_workers_do_the_same_and_a_failing_task_leaves_the_others(tmp_path: Path
     assert str(os.getpid()) not in (tmp_path / "order").read_text()
 
 
+@pytest.mark.xdist_group("processes")
 def test_a_worker_that_is_killed_does_not_hang_the_pool(tmp_path: Path) -> None:
     watch = Watch()
     tasks = [Write("killed", 9, tmp_path, "killed"), Write("sleeper", 8, tmp_path, "sleeps"), Write("c", 1, tmp_path)]

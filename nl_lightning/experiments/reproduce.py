@@ -155,7 +155,7 @@ class Reproduction:
         every = [part for own in left.values() for part in own]
         kept = sum(len(own) for own in self.parts.values()) - len(every)
         if kept:
-            self.console.print(f"{kept} parts are finished and kept, {len(every)} are left.", highlight=False)
+            self.console.print(f"Parts: {kept} finished and kept, {len(every)} left.", highlight=False)
         for name, own in left.items():
             if not own:
                 self._complete(name)
