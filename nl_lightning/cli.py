@@ -7,12 +7,10 @@ python -m nl_lightning report runs/obd-20250101-120000 --out obd.html
 python -m nl_lightning test --config runs/h1/ID/config.yaml --ckpt_path runs/h1/ID/checkpoints/last.ckpt
 """
 
-import logging
 import os
 import re
 import shlex
 import sys
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -29,7 +27,7 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 
-from nl_lightning import report, trainer_flags
+from nl_lightning import chatter, report, trainer_flags
 from nl_lightning.agent import Agent
 from nl_lightning.agents import AGENTS
 from nl_lightning.arguments import by_class, resumed
@@ -303,11 +301,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def _lightning_cli(arguments: list[str]) -> None:
     """fit and test"""
-    # Lightning's notes on hardware and its advertisements; warnings stay.
-    for source in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.distributed"):
-        logging.getLogger(source).setLevel(logging.WARNING)
-    for message in _KNOWN_WARNINGS:
-        warnings.filterwarnings("ignore", message=message)
+    chatter.silence()
     BanditCLI(
         Agent,
         BanditData,
@@ -353,12 +347,19 @@ def _confidence(arguments: list[str]) -> None:
     confidence.main(arguments)
 
 
+def _reproduce(arguments: list[str]) -> None:
+    from nl_lightning.experiments import reproduce
+
+    reproduce.main(arguments)
+
+
 _COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "compare": _compare,
     "report": _report,
     "diagnose": _diagnose,
     "tailbound": _tailbound,
     "confidence": _confidence,
+    "reproduce": _reproduce,
 }
 
 _DESCRIPTION = """Neural logistic bandits.
@@ -367,19 +368,9 @@ compare: fit several agents with one config and compare them (python -m nl_light
 report: one HTML page from the directories of runs: curves, intervals, paired differences, configs.
 diagnose: kappa, the NTK and effective dimensions of an environment and a network.
 tailbound: the paper's tail inequality and two others in simulation.
-confidence: whether the confidence sets of theory mode hold. (Each command has its own --help.)
+confidence: whether the confidence sets of theory mode hold.
+reproduce: the paper's figures and its table, with a verdict on each of its claims. (Each command has its own --help.)
 Logs of clicks: python -m replay --help."""
-
-_KNOWN_WARNINGS = (
-    "LightningCLI's args parameter",
-    ".*isinstance.treespec, LeafSpec.*",
-    # Regret goes to the loggers after every call of TrainNN, whatever this interval is.
-    ".*is smaller than the logging interval.*",
-    # A batch is a whole TrainNN, made by the rounds before it: there is nothing for workers to load.
-    ".*does not have many workers.*",
-    # `test` needs the agent of a checkpoint, not the files of its run.
-    ".*callbacks used to create the checkpoint need to be provided.*",
-)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -143,10 +143,12 @@ class Recorder(RoundCallback):
 
     Args:
         directory: the run directory.
+        picture: whether curve.png is drawn, which takes longer than a small run.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, picture: bool = True) -> None:
         self.run = RunDirectory(Path(directory))
+        self.picture = picture
         self.measure = report.REGRET
         self.cumulative = torch.zeros(0, dtype=torch.float64, device="cpu")
         """(R,), regret or reward so far"""
@@ -258,22 +260,29 @@ class Recorder(RoundCallback):
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Put the result together; also when a resumed run has no round left to play."""
-        data = _data(trainer)
-        if stage != "fit" or not (self.recorded or data.finished):
-            return
-        assert isinstance(pl_module, Agent)
+        finished = _data(trainer).finished
+        if stage == "fit" and (self.recorded or finished):
+            assert isinstance(pl_module, Agent)
+            self._conclude(trainer, pl_module, finished, self.picture)
+
+    def record_divergence(self, trainer: L.Trainer, agent: Agent) -> None:
+        """The result of a fit that TrainNNDiverged has ended: no replica is left that could play another round."""
+        self._conclude(trainer, agent, finished=True, picture=False)
+
+    def _conclude(self, trainer: L.Trainer, agent: Agent, finished: bool, picture: bool) -> None:
         self._write_part(trainer)
         self.cumulative, self.clicks = self._of_all(trainer)
-        self.share = pl_module.share
+        self.share = agent.share
         if not trainer.is_global_zero:
             return
         write_beside(self.run.rounds, self._merge_parts)
-        summary = self._summary(pl_module, data)
-        curves = report.read_curves(self.run.rounds, pl_module.replicas, self.measure)
-        write_beside(self.run.curve, lambda path: report.plot(curves, summary, path))
-        report.log_result(trainer.loggers, curves, summary, self.run.curve)
+        summary = self._summary(agent, _data(trainer), finished)
+        if picture:
+            curves = report.read_curves(self.run.rounds, agent.replicas, self.measure)
+            write_beside(self.run.curve, lambda path: report.plot(curves, summary, path))
+            report.log_result(trainer.loggers, curves, summary, self.run.curve)
         write_beside(self.run.summary, lambda path: path.write_text(json.dumps(summary, indent=2) + "\n"))
-        if summary["finished"]:
+        if finished:
             for part in self.run.sorted_parts():
                 part.unlink()
             self.run.parts.rmdir()
@@ -283,7 +292,7 @@ class Recorder(RoundCallback):
             for part in self.run.sorted_parts():
                 writer.write_table(pq.read_table(part))
 
-    def _summary(self, agent: Agent, data: BanditData) -> dict[str, Any]:
+    def _summary(self, agent: Agent, data: BanditData, finished: bool) -> dict[str, Any]:
         diverged, played = agent.diverged_at.tolist(), agent.rounds.tolist()
         counts = data.environment.counts()
         counted = counts.pop("replicas", [{}] * agent.replicas)
@@ -305,7 +314,7 @@ class Recorder(RoundCallback):
             "agent": agent.name,
             "mode": agent.mode,
             "measure": self.measure.name,
-            "finished": data.finished,
+            "finished": finished,
             "rounds": self.recorded,
             **counts,
             "over_replicas": report.over_replicas(replicas, self.measure),

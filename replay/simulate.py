@@ -41,24 +41,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     check_whole(1, rows=options.rows)
     world = World(**{field.name: getattr(options, field.name) for field in fields(World)})
-    source = {"simulated": world.description()["arguments"], "rows": options.rows}
-    if (options.dst / LOG_FILE).exists() and read_description(options.dst)["source"] == source:
+    if make_log(options.dst, world, options.rows):
+        _summarise(options.dst)
+    else:
         print(f"{options.dst} already holds this log, whole: there is nothing to do.")
-        return
-    with claimed(options.dst):
-        writer = LogWriter(options.dst, world.item_table(), source)
-        _write(world, writer, options.rows)
+
+
+def make_log(path: Path, world: World, rows: int, quiet: bool = False) -> bool:
+    """Simulate a log, or the rest of one; False where it is whole already."""
+    source = {"simulated": world.description()["arguments"], "rows": rows}
+    if (path / LOG_FILE).exists() and read_description(path)["source"] == source:
+        return False
+    with claimed(path):
+        writer = LogWriter(path, world.item_table(), source)
+        _write(world, writer, rows, quiet)
         writer.finish(campaign="simulated", policy=world.policy, world=world.description())
-    _summarise(options.dst)
+    return True
 
 
-def _write(world: World, writer: LogWriter, rows: int) -> None:
+def _write(world: World, writer: LogWriter, rows: int, quiet: bool) -> None:
     """Add the events that are missing, a row group at a time."""
     done = writer.progress or 0
-    if done:
+    if done and not quiet:
         print(f"{writer.path} holds {done:,} of {rows:,} rows; going on behind them.")
     columns = TextColumn("row"), MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), TextColumn("left")
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True, quiet=quiet)) as progress:
         task = progress.add_task("rows", total=rows, completed=done)
         while done < rows:
             events = world.draw(done, min(ROW_GROUP, rows - done))

@@ -1,0 +1,156 @@
+"""One fit of an experiment in a run directory of its own: begun, gone on with, or found finished.
+
+The directory is that of any run: ``python -m nl_lightning fit --config`` takes its config.yaml. Fits are made by
+Lightning's Trainer itself, because to parse a config takes longer than many of them.
+"""
+
+import importlib
+import inspect
+import json
+import shutil
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lightning as L
+import yaml
+from lightning.pytorch.loggers import Logger
+
+from nl_lightning.agents import AGENTS
+from nl_lightning.data import BanditData
+from nl_lightning.environments import Environment
+from nl_lightning.errors import TrainNNDiverged
+from nl_lightning.experiments.paper import Description
+from nl_lightning.files import BesideCheckpointIO
+from nl_lightning.run import Checkpoints, Recorder, RunDirectory
+
+_CHECKPOINT_EVERY = 10
+"""calls of TrainNN"""
+
+_FROM_ENVIRONMENT = ("dim", "blocks")
+"""What an agent has from its environment, and a config need not say."""
+
+OnRounds = Callable[[int], None]
+"""Is told the rounds so far, after every call of TrainNN."""
+
+
+class Fit(NamedTuple):
+    """What is fitted, on what, and where its files go."""
+
+    directory: Path
+    agent: str
+    settings: dict[str, Any]
+    """of the agent"""
+    environment: Description
+    rounds: int
+
+    def config(self) -> dict[str, Any]:
+        """As ``fit --config`` takes it, with every default, so that ``fit --resume`` finds the same settings."""
+        agent, where = AGENTS[self.agent], self.directory
+        settings = _complete(agent, self.settings)
+        return {
+            "trainer": {"accelerator": "cpu"},
+            "model": {
+                "class_path": f"nl_lightning.{agent.__name__}",
+                "init_args": {k: v for k, v in settings.items() if k not in _FROM_ENVIRONMENT},
+            },
+            "data": {
+                "environment": {
+                    "class_path": self.environment.class_path,
+                    "init_args": _complete(_class(self.environment), self.environment.init_args),
+                },
+                "rounds": self.rounds,
+            },
+            "run": {
+                "dir": str(where.parent.parent),
+                "name": where.parent.name,
+                "id": where.name,
+                "checkpoint_every": _CHECKPOINT_EVERY,
+            },
+        }
+
+
+def environment_of(description: Description) -> Environment:
+    """The environment; the last ones are kept, because to read a data set may take longer than to fit an agent on it.
+
+    An environment begins anew with every fit.
+    """
+    return _environment(description.class_path, json.dumps(description.init_args, sort_keys=True))
+
+
+@lru_cache(maxsize=2)
+def _environment(class_path: str, init_args: str) -> Environment:
+    given = json.loads(init_args)
+    made = _class(Description(class_path, given))(**given)
+    assert isinstance(made, Environment)
+    return made
+
+
+def _class(description: Description) -> Callable[..., Any]:
+    module, _, name = description.class_path.rpartition(".")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _complete(made: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments with the defaults of those that are not given, also of base classes that they are handed on to."""
+    known: dict[str, Any] = {}
+    for kind in reversed(inspect.getmro(made)):  # type: ignore[arg-type]
+        if "__init__" in vars(kind):
+            parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
+            known |= {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+    return known | given
+
+
+class Ticks(L.Callback):
+    """Tells how far a fit is."""
+
+    def __init__(self, on_rounds: OnRounds) -> None:
+        self.on_rounds = on_rounds
+
+    def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
+        self.on_rounds(trainer.datamodule.played)  # type: ignore[attr-defined]
+
+
+def run(fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[Logger] | None = None) -> dict[str, Any]:
+    """The summary of a fit that has come to its end; one that was cut off goes on from its checkpoint."""
+    directory = RunDirectory(fit.directory)
+    summary = directory.read_summary()
+    if summary and summary["finished"]:
+        return summary
+    # arms that are (x, k) need an agent that knows of blocks
+    blocks = getattr(environment, "blocks", 1)
+    shape = {"dim": environment.dim} | ({"blocks": blocks} if blocks > 1 else {})
+    agent = AGENTS[fit.agent](**shape, **fit.settings)
+    recorder = Recorder(fit.directory, picture=bool(loggers))
+    trainer = L.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        devices=1,
+        logger=loggers or False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[recorder, Checkpoints(directory.checkpoint, _CHECKPOINT_EVERY), Ticks(on_rounds)],
+        plugins=[BesideCheckpointIO()],
+    )
+    config = yaml.safe_dump(fit.config(), sort_keys=False)
+    with directory.claimed(config):
+        for logger in trainer.loggers:
+            logger.log_hyperparams(yaml.safe_load(config))
+        resumed = directory.checkpoint if directory.checkpoint.exists() else None
+        try:
+            trainer.fit(agent, datamodule=BanditData(environment, fit.rounds), ckpt_path=resumed)
+        except TrainNNDiverged:
+            # That no replica came through is a result.
+            recorder.record_divergence(trainer, agent)
+    summary = directory.read_summary()
+    assert summary is not None
+    return summary
+
+
+def drop_rounds(directory: Path) -> None:
+    """Leave of a grid search what it came to: of its rounds and its state nothing is needed any more."""
+    run = RunDirectory(directory)
+    run.rounds.unlink(missing_ok=True)
+    shutil.rmtree(run.checkpoint.parent, ignore_errors=True)

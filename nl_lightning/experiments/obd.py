@@ -1,0 +1,235 @@
+"""The table on the Open Bandit Dataset and its three figures, on the bundled sample and on a simulated log.
+
+Each width m is a run of its own; the values of kappa and S are replicas of one run, on the same seeds:
+
+    <root>/<log>/m=20/<agent>/     kappa 50, 100, 200 at S = 1; S 10, 100 at kappa = 50
+    <root>/<log>/m=50/<agent>/     kappa = 50, S = 1
+    <root>/<log>/linear/<agent>/   as m=20; a linear agent has no network, and its run counts for every m
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from nl_lightning import report
+from nl_lightning.agents import AGENTS
+from nl_lightning.experiments import fits, paper, tracking
+from nl_lightning.experiments.fits import Fit
+from nl_lightning.experiments.parts import finished, network, of_replicas, parameters, seconds, ticks, width
+from nl_lightning.experiments.pool import Tell
+from nl_lightning.experiments.results import FigureResult, PanelResult
+from nl_lightning.experiments.shared import read_settings, settle_settings
+
+LogName = Literal["obd", "simulated"]
+LOGS: dict[LogName, str] = {
+    "obd": "the sample of the Open Bandit Dataset that obp carries",
+    "simulated": "a simulated log",
+}
+_FEATURES = 42
+_LETTERS = {"m": "m", "kappa": r"\kappa", "S": "S"}
+
+Case = tuple[float, float]
+"""kappa and S"""
+
+
+def cases(m: int | None) -> list[Case]:
+    """kappa and S of the replicas of a run: those of the paper's table, and no combination of both."""
+    base = paper.REPLAY_BASE
+    found = [(base["kappa"], base["S"])]
+    if m in (None, base["m"]):
+        found += [(kappa, base["S"]) for kappa in paper.REPLAY_VARIED["kappa"]]
+        found += [(base["kappa"], S) for S in paper.REPLAY_VARIED["S"]]
+    return list(dict.fromkeys(found))
+
+
+class ReplayPart(NamedTuple):
+    """One agent of one width on one log."""
+
+    log: LogName
+    m: int | None
+    """None of a linear agent"""
+    agent: str
+    scale: paper.Scale
+    root: Path
+    tracked: tracking.Group | None = None
+
+    @property
+    def figure(self) -> str:
+        return self.log
+
+    @property
+    def panel_name(self) -> str:
+        return "linear" if self.m is None else f"m={self.m}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.log} {self.panel_name} {self.agent}"
+
+    @property
+    def directory(self) -> Path:
+        return self.root / self.log / self.panel_name / AGENTS[self.agent].__name__
+
+    @property
+    def replicas(self) -> list[tuple[Case, int]]:
+        """kappa, S and seed of each replica."""
+        return [(case, seed) for case in cases(self.m) for seed in range(self.scale.replay_seeds)]
+
+    @property
+    def cost(self) -> float:
+        size = parameters(self.agent, _FEATURES, self.m or 1)
+        # of five events shown one is accepted
+        return 5 * seconds(len(self.replicas), self.scale.horizon, size)
+
+    @property
+    def environment(self) -> paper.Description:
+        log = None if self.log == "obd" else str(simulated_log(self.root))
+        return paper.Description("replay.ReplayLog", {"log": log, **paper.REPLAY})
+
+    def fit(self) -> Fit:
+        shared = read_settings(self.root)[self.agent]
+        settings = {
+            **{name: value for name, value in paper.FIXED.items() if name not in ("kappa", "S")},
+            **({} if self.m is None else network(self.agent, self.m)),
+            "nu": shared["nu"],
+            "lam": shared["lam"],
+            "kappa": [kappa for (kappa, _), _ in self.replicas],
+            "S": [S for (_, S), _ in self.replicas],
+            "seed": [seed for _, seed in self.replicas],
+            "replicas": len(self.replicas),
+            "on_divergence": "mark",
+        }
+        return Fit(self.directory, self.agent, settings, self.environment, self.scale.horizon)
+
+    def run(self, tell: Tell) -> str:
+        environment = fits.environment_of(self.environment)
+        with tracking.run(self.tracked, self.directory, self.log, self.panel_name, self.agent) as loggers:
+            summary = fits.run(self.fit(), environment, ticks(tell, "replay", self.scale.horizon, 0, 1), loggers)
+        rows = [row for row in summary["replicas"][: self.scale.replay_seeds] if row["diverged_at"] is None]
+        rates = [row["ctr"] for row in rows if row["ctr"] is not None]
+        return f"CTR {np.mean(rates):.4f}" if rates else "TrainNN diverged for every seed"
+
+    @property
+    def finished(self) -> bool:
+        return finished(self.directory) is not None
+
+    def seconds(self) -> float:
+        summary = finished(self.directory)
+        return float(summary["seconds"]) if summary else 0.0
+
+    def of_case(self, case: Case) -> list[int]:
+        """The replicas with this kappa and S."""
+        return [number for number, (other, _) in enumerate(self.replicas) if other == case]
+
+
+def parts(log: LogName, scale: paper.Scale, root: Path, tracked: tracking.Group | None = None) -> list[ReplayPart]:
+    widths = [int(m) for m in paper.REPLAY_VARIED["m"]]
+    return [
+        ReplayPart(log, m, agent, scale, root, tracked)
+        for agent in AGENTS
+        for m in ([None] if agent in paper.LINEAR else widths)
+    ]
+
+
+# ---- logs ------------------------------------------------------------------------------------------------------------
+
+
+def simulated_log(root: Path) -> Path:
+    return root / "simulated-log"
+
+
+def prepare(logs: Sequence[LogName], scale: paper.Scale, root: Path) -> None:
+    """What must be there before the first replay: nu and lam, and the logs."""
+    from replay.sample import bundled_log
+    from replay.simulate import make_log
+    from replay.world import World
+
+    settle_settings(root)
+    if "obd" in logs:
+        bundled_log()
+    if "simulated" in logs:
+        make_log(simulated_log(root), World(**paper.SIMULATED_LOG), scale.events, quiet=True)
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+def results(log: LogName, scale: paper.Scale, root: Path) -> list[FigureResult]:
+    """The figures over m, kappa and S, without verdicts."""
+    all_parts = parts(log, scale, root)
+    by_run = {(part.agent, part.m): part for part in all_parts}
+    summaries = {part.name: finished(part.directory) for part in all_parts}
+    shared = read_settings(root)
+    total = sum(part.seconds() for part in all_parts)
+    made = []
+    for varied, values in paper.REPLAY_VARIED.items():
+        panels, used = [], []
+        for column, value in enumerate(values):
+            setting = {**paper.REPLAY_BASE, varied: value}
+            agents = []
+            for agent in AGENTS:
+                m = int(setting["m"])
+                part = by_run[agent, None if agent in paper.LINEAR else m]
+                summary = summaries[part.name]
+                assert summary is not None, part.name
+                replicas = part.of_case((setting["kappa"], setting["S"]))
+                nu_lam = {name: float(shared[agent][name]) for name in ("nu", "lam")}
+                values_used = {**nu_lam, "kappa": setting["kappa"], "S": setting["S"], **width(agent, m)}
+                agents.append(of_replicas(part.directory, summary, values_used, replicas))
+                used += [summary["replicas"][replica] for replica in replicas]
+            title = f"${_LETTERS[varied]} = {value:g}$"
+            panels.append(PanelResult(f"{varied}={value:g}", title, agents, 0, column))
+        made.append(
+            FigureResult(
+                name=f"{log}-{varied}",
+                title=_title(log, varied),
+                measure=report.CTR.name,
+                panels=panels,
+                verdicts=[],
+                tuning=[],
+                notes=_notes(log, varied, scale, used, next(s for s in summaries.values() if s), shared),
+                seconds=total,
+            )
+        )
+    return made
+
+
+def _title(log: LogName, varied: str) -> str:
+    data = "Open Bandit Dataset" if log == "obd" else "Simulated log"
+    fixed = " and ".join(f"${_LETTERS[name]}={value:g}$" for name, value in paper.REPLAY_BASE.items() if name != varied)
+    what = f"neural network width ${_LETTERS[varied]}$" if varied == "m" else f"${_LETTERS[varied]}$"
+    return f"{data}: replay evaluation with varying {what}, while fixing {fixed}"
+
+
+def _notes(
+    log: LogName,
+    varied: str,
+    scale: paper.Scale,
+    rows: Sequence[Mapping[str, Any]],
+    summary: Mapping[str, Any],
+    shared: Mapping[str, Mapping[str, Any]],
+) -> list[str]:
+    about = summary["log"]
+    notes = [f"The log is {LOGS[log]}: {about['events']:,} events with {about['clicks']:,} clicks."]
+    accepted = [row["accepted"] for row in rows if row["diverged_at"] is None]
+    if accepted and min(accepted) < scale.horizon:
+        notes.append(
+            f"T = {scale.horizon:,}, but the log ends before: agents accepted {min(accepted):,} to "
+            f"{max(accepted):,} events, and a CTR is that of the events an agent accepted."
+        )
+    if varied == "m":
+        notes.append(f"{' and '.join(paper.LINEAR)} have no network: their run counts for every m.")
+    listed = "; ".join(f"{agent} nu {s['nu']:g}, lam {s['lam']:g}" for agent, s in shared.items())
+    notes.append(f"nu and lam do not change: {listed}.")
+    searched = list(dict.fromkeys(panel for s in shared.values() for panel in s["panels"]))
+    if searched:
+        notes.append(f"They have the best mean rank over the grids that were searched before: {', '.join(searched)}.")
+    without = [agent for agent, s in shared.items() if not s["panels"]]
+    if without:
+        notes.append(f"No grid was searched before for {', '.join(without)}: nu and lam are defaults.")
+    if scale.replay_seeds != paper.PAPER.replay_seeds:
+        notes.append(f"{scale.replay_seeds} seeds (the paper: {paper.PAPER.replay_seeds}).")
+    if scale.horizon != paper.PAPER.horizon:
+        notes.append(f"T = {scale.horizon:,} (the paper: {paper.PAPER.horizon:,}).")
+    return notes

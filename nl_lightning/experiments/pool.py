@@ -1,0 +1,218 @@
+"""Tasks in worker processes: the largest first, with the time left, and none that takes others down when it fails."""
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, NamedTuple, Protocol
+
+from nl_lightning.errors import InputError
+
+
+class Tick(NamedTuple):
+    """How far a task is."""
+
+    stage: str
+    """such as ``tuning`` or ``final``"""
+    rounds: int
+    total: int
+    fraction: float
+    """of the whole task's cost"""
+
+
+Tell = Callable[[Tick], None]
+
+
+class Task(Protocol):
+    """What is run: it goes to another process, and leaves its result in files."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def cost(self) -> float:
+        """about its seconds"""
+
+    def run(self, tell: Tell) -> str:
+        """Do it; a line on what came out."""
+
+
+class Stage(NamedTuple):
+    """Tasks that may run side by side."""
+
+    tasks: Sequence[Task]
+    prepare: Callable[[], None] = lambda: None
+    """what is done before them, once the stage before is through"""
+
+
+class Watch(Protocol):
+    """Who is told how the tasks get on."""
+
+    def tick(self, name: str, tick: Tick) -> None: ...
+
+    def done(self, task: Task, line: str) -> None: ...
+
+    def failed(self, task: Task, reason: str) -> None: ...
+
+
+class Outcome(NamedTuple):
+    """A line on what came out, or why nothing did."""
+
+    line: str = ""
+    error: str | None = None
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run(stages: Sequence[Stage], jobs: int, watch: Watch) -> None:
+    """Run the tasks in ``jobs`` processes, or with one job in this process. Every task is told of to ``watch``, as done
+    or as failed; the others go on. An interrupt ends all at once."""
+    if jobs == 1:
+        _run_here(stages, watch)
+    else:
+        _run_in_workers(stages, jobs, watch)
+
+
+def _ready(stage: Stage, watch: Watch) -> list[Task]:
+    """The tasks of a stage, the largest first, so that the last ones do not keep others waiting."""
+    if not stage.tasks:
+        return []
+    try:
+        stage.prepare()
+    except Exception as error:
+        for task in stage.tasks:
+            watch.failed(task, _reason(error))
+        return []
+    return sorted(stage.tasks, key=lambda task: -task.cost)
+
+
+def _attempt(task: Task, tell: Tell) -> Outcome:
+    try:
+        return Outcome(task.run(tell))
+    except SystemExit as stop:
+        # Lightning turns Ctrl-C into an exit.
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from stop
+        raise
+    except Exception as error:
+        return Outcome(error=_reason(error))
+
+
+def _reason(error: BaseException) -> str:
+    """What a user can mend is told by its text; of anything else we want to know where it was."""
+    mendable = isinstance(error, (InputError, OSError))
+    return str(error) if mendable else "".join(traceback.format_exception(error)).rstrip()
+
+
+def _tell(task: Task, outcome: Outcome, watch: Watch) -> None:
+    if outcome.error is None:
+        watch.done(task, outcome.line)
+    else:
+        watch.failed(task, outcome.error)
+
+
+# ---- in this process -------------------------------------------------------------------------------------------------
+
+
+def _run_here(stages: Sequence[Stage], watch: Watch) -> None:
+    for stage in stages:
+        for task in _ready(stage, watch):
+            _tell(task, _attempt(task, lambda tick, name=task.name: watch.tick(name, tick)), watch)  # type: ignore[misc]
+
+
+# ---- in workers ------------------------------------------------------------------------------------------------------
+
+_PATIENCE = 0.2
+"""Seconds between two looks at what workers tell."""
+
+_ticks: Any = None
+"""In a worker: the queue on which it tells how far it is."""
+
+
+def _begin(ticks: Any, threads: int) -> None:
+    """What a worker does first."""
+    global _ticks
+    _ticks = ticks
+    # What it still had to tell must not keep a worker from ending.
+    ticks.cancel_join_thread()
+    # Ctrl-C reaches every process of a terminal; it is the first process that ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Lightning would go on until the next call of TrainNN, but it calls a handler that it finds.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    import torch
+
+    from nl_lightning import chatter
+
+    chatter.silence()
+    torch.set_num_threads(threads)
+
+
+def _end_with_parent() -> None:
+    """Without it a worker would wait for tasks for ever, or hold a run directory that others want to go on with."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _work(task: Task) -> Outcome:
+    return _attempt(task, lambda tick: _ticks.put((task.name, tick)))
+
+
+def _run_in_workers(stages: Sequence[Stage], jobs: int, watch: Watch) -> None:
+    context = multiprocessing.get_context("spawn")
+    ticks = context.Queue()
+    strangers = set(multiprocessing.active_children())
+    threads = max(1, cores() // jobs)
+    executor = ProcessPoolExecutor(jobs, context, _begin, (ticks, threads))
+    try:
+        for number, stage in enumerate(stages):
+            begun: set[str] = set()
+            futures = {executor.submit(_work, task): task for task in _ready(stage, watch)}
+            for future in _as_completed(futures, ticks, watch, begun):
+                task = futures.pop(future)
+                if isinstance(future.exception(), BrokenProcessPool):
+                    left = [task, *futures.values(), *(task for later in stages[number + 1 :] for task in later.tasks)]
+                    for other in left:
+                        watch.failed(other, _LOST if other.name in begun else _NOT_BEGUN)
+                    return
+                _tell(task, future.result(), watch)
+    finally:
+        # They write nothing that a kill could leave half done.
+        for child in set(multiprocessing.active_children()) - strangers:
+            child.kill()
+        executor.shutdown(cancel_futures=True)
+        ticks.close()
+        ticks.cancel_join_thread()
+
+
+_LOST = (
+    "it was under way when a worker process was killed, perhaps for want of memory; with fewer --jobs less of it is "
+    "needed at once."
+)
+_NOT_BEGUN = "it was not begun: a worker process was killed before."
+
+
+def _as_completed(
+    futures: dict["Future[Outcome]", Task], ticks: Any, watch: Watch, begun: set[str]
+) -> Iterator["Future[Outcome]"]:
+    """Futures as they come to their end, and in between what is told of the others."""
+    waiting = set(futures)
+    while waiting:
+        ended, waiting = wait(waiting, timeout=_PATIENCE, return_when=FIRST_COMPLETED)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                name, tick = ticks.get_nowait()
+                begun.add(name)
+                watch.tick(name, tick)
+        yield from sorted(ended, key=lambda future: futures[future].name)

@@ -1,0 +1,281 @@
+"""``reproduce``: run the paper's experiments, and say of each of its claims whether our numbers agree."""
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from rich.console import Console
+from rich.table import Table
+
+from nl_lightning import chatter
+from nl_lightning.checks import check_whole
+from nl_lightning.errors import InputError
+from nl_lightning.experiments import fits, obd, paper, parts, plans, pool, tracking
+from nl_lightning.experiments.display import Display, duration
+from nl_lightning.experiments.obd import ReplayPart
+from nl_lightning.experiments.parts import Part
+from nl_lightning.experiments.results import FigureResult, PanelResult, Verdict
+from nl_lightning.files import output_directory
+
+WHAT = (*paper.FIGURES, "obd", "all")
+
+_EPILOG = """examples:
+  python -m nl_lightning reproduce fig1                 figure 1 as in the paper: 10 seeds, T = 2000, the whole grid
+  python -m nl_lightning reproduce all --quick          everything, reduced, in minutes: to see that it works
+  python -m nl_lightning reproduce all --resume         go on with what was stopped; finished parts are kept
+  python -m nl_lightning reproduce fig2 --data DIR      with DIR/mnist.parquet, DIR/mushroom.parquet, ...
+  python -m nl_lightning reproduce fig4 --seeds 20 --out runs/more-seeds
+
+A part is one agent in one panel: a grid search over nu and lam on seeds of its own, then the final run with the best
+setting. Settings whose TrainNN diverges are marked and never chosen where another one does not. --out gets RESULTS.md,
+and of each figure a picture and its numbers; --out/runs has the run directory of every part."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = _parser().parse_args(arguments)
+    check_whole(1, **{"--jobs": options.jobs})
+    if options.data is not None:
+        if not options.data.is_dir():
+            raise InputError(f"--data must be a directory with the data sets; there is none at {options.data}.")
+        os.environ["NL_LIGHTNING_DATA"] = str(options.data.resolve())
+    chatter.silence()
+    wanted = list(WHAT[:-1]) if "all" in options.what else list(dict.fromkeys(options.what))
+    out = output_directory(options.out)
+    reproduction = Reproduction(wanted, _asked(options), out, options.resume, options.wandb)
+    try:
+        complete = reproduction.run(options.jobs)
+    except KeyboardInterrupt:
+        resume = [] if options.resume else ["--resume"]
+        again = shlex.join(["python", "-m", "nl_lightning", "reproduce", *arguments, *resume])
+        sys.exit(f"Stopped. Finished parts are kept, and others have checkpoints; go on with: {again}")
+    if not complete:
+        sys.exit(1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    paper_scale, quick = paper.PAPER, paper.QUICK
+    parser = argparse.ArgumentParser(
+        prog="python -m nl_lightning reproduce",
+        description="Run the paper's experiments, and say of each of its claims whether the numbers agree.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", nargs="+", choices=WHAT, metavar="WHAT", help=f"what to run: {', '.join(WHAT)}")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        help=f"of the final runs; default: {paper_scale.seeds}, for obd {paper_scale.replay_seeds}, as in the paper",
+    )
+    parser.add_argument(
+        "--tuning-seeds", type=int, help=f"of the grid search; default: {paper_scale.tuning_seeds} others"
+    )
+    parser.add_argument("--horizon", type=int, help=f"rounds T; default: {paper_scale.horizon}")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"minutes instead of hours: {quick.seeds} seeds (obd: {quick.replay_seeds}), T = {quick.horizon}, nu and "
+        f"lam of {', '.join(f'{value:g}' for value in quick.grid)}; options given beside it win",
+    )
+    parser.add_argument("--resume", action="store_true", help="keep what is finished in --out, and run the rest")
+    parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="directory; default: runs/reproduce")
+    parser.add_argument("--jobs", type=int, default=pool.cores(), help="parts at once; default: the number of cores")
+    parser.add_argument("--data", type=Path, help="directory of the data sets of figures 2 and 5 (NL_LIGHTNING_DATA)")
+    parser.add_argument("--wandb", action="store_true", help="log to Weights & Biases; offline without a key")
+    return parser
+
+
+class Asked(NamedTuple):
+    """How much is run, and the options that say so."""
+
+    scale: paper.Scale
+    options: list[str]
+
+
+def _asked(options: argparse.Namespace) -> Asked:
+    scale, said = (paper.QUICK, ["--quick"]) if options.quick else (paper.PAPER, [])
+    for name in ("seeds", "tuning_seeds", "horizon"):
+        value = getattr(options, name)
+        if value is not None:
+            option = f"--{name.replace('_', '-')}"
+            check_whole(1, **{option: value})
+            said += [option, str(value)]
+            scale = scale._replace(**{name: value} | ({"replay_seeds": value} if name == "seeds" else {}))
+    if scale.seeds > paper.FIRST_TUNING_SEED:
+        raise InputError(
+            f"--seeds must be at most {paper.FIRST_TUNING_SEED}, got {scale.seeds}: the seeds behind are tuned on."
+        )
+    return Asked(scale, said)
+
+
+class Reproduction:
+    """Figures that are wanted, their parts, and what they come to."""
+
+    def __init__(self, wanted: Sequence[str], asked_for: Asked, out: Path, resume: bool, wandb: bool) -> None:
+        self.scale, self.options = asked_for
+        self.out, self.root, scale = out, out / "runs", self.scale
+        self.console = Console()
+        self.missing: dict[str, str] = {}
+        """figures without a result, with the reason"""
+        self.results: list[FigureResult] = []
+        logs = list(obd.LOGS) if "obd" in wanted else []
+        figures = [name for name in wanted if name != "obd"]
+        asked = {name: plans.plan(name, scale) for name in [*figures, *logs]}
+        plans.check(self.root, asked, resume)
+        for name in figures:
+            self._look_for_data(paper.FIGURES[name])
+        figures = [name for name in figures if name not in self.missing]
+        plans.store(self.root, {name: asked[name] for name in [*figures, *logs]})
+        self.tracked = tracking.Group.of(plans.identity(self.root)) if wandb else None
+        self.parts: dict[str, Sequence[Part | ReplayPart]] = {
+            **{name: parts.of_figure(paper.FIGURES[name], scale, self.root, self.tracked) for name in figures},
+            **{log: obd.parts(log, scale, self.root, self.tracked) for log in logs},
+        }
+        self.started = time.monotonic()
+
+    def _look_for_data(self, figure: paper.Figure) -> None:
+        """Before anything runs, see that the data are there."""
+        for panel in figure.panels:
+            try:
+                fits.environment_of(panel.environment)
+            except InputError as error:
+                self.missing[figure.name] = str(error)
+                self.console.print(f"{figure.name} cannot be run: {error}", style="red", soft_wrap=True, markup=False)
+                return
+
+    # ---- run ------------------------------------------------------------------------------------------------------
+
+    def run(self, jobs: int) -> bool:
+        """Run what is not finished, and show what came out; whether nothing is missing."""
+        left = {name: [part for part in own if not part.finished] for name, own in self.parts.items()}
+        every = [part for own in left.values() for part in own]
+        kept = sum(len(own) for own in self.parts.values()) - len(every)
+        if kept:
+            self.console.print(f"Parts: {kept} finished and kept, {len(every)} left.", highlight=False)
+        for name, own in left.items():
+            if not own:
+                self._complete(name)
+        with Display(len(every), sum(part.cost for part in every), self.console, self._on_done) as display:
+            for part in every:
+                display.expect(part)
+            pool.run(self._stages(left), min(jobs, max(1, len(every))), display)
+        for name, own in left.items():
+            lost = [part.name for part in own if part.name in display.failures]
+            if lost:
+                self.missing[name] = f"no result of {', '.join(lost)}; the reason is above"
+        self._show()
+        return not self.missing
+
+    def _stages(self, left: dict[str, list[Part | ReplayPart]]) -> list[pool.Stage]:
+        """The replay comes last: it takes nu and lam from the grids of the others."""
+        logs = [name for name in obd.LOGS if name in left]
+        figures = [part for name, own in left.items() if name not in obd.LOGS for part in own]
+        replays = [part for name in logs for part in left[name]]
+        return [pool.Stage(figures), pool.Stage(replays, lambda: obd.prepare(logs, self.scale, self.root))]
+
+    def _on_done(self, task: pool.Task) -> None:
+        """Save a figure as soon as its last part is finished."""
+        name = cast("Part | ReplayPart", task).figure
+        if all(part.finished for part in self.parts[name]):
+            self._complete(name)
+
+    def _complete(self, name: str) -> None:
+        try:
+            for result in results(name, self.parts[name], self.scale, self.root):
+                self.results.append(finish(result, self.out, self._command(name), self.tracked))
+                self.console.print(f"{result.name} is finished.", highlight=False)
+        except (InputError, OSError) as error:
+            self.missing[name] = str(error)
+
+    def _command(self, name: str) -> str:
+        """What makes these numbers again, anywhere."""
+        what = "obd" if name in obd.LOGS else name
+        return " ".join(["python -m nl_lightning reproduce", what, *self.options])
+
+    # ---- the end --------------------------------------------------------------------------------------------------
+
+    def _show(self) -> None:
+        verdicts = [(result.name, verdict) for result in self.results for verdict in result.verdicts]
+        if verdicts:
+            self.console.print(_table(verdicts))
+        if self.results:
+            names = ", ".join(result.name for result in self.results)
+            self.console.print(f"Results: {self.out / 'RESULTS.md'}", soft_wrap=True, highlight=False)
+            self.console.print(f"Pictures and numbers in {self.out}: {names}", soft_wrap=True, highlight=False)
+        self.console.print(f"{duration(time.monotonic() - self.started)} in all.", highlight=False)
+        for name, reason in self.missing.items():
+            print(f"error: {name} is missing: {reason}", file=sys.stderr)
+        if self.missing:
+            print("Once that is mended, the same command with --resume runs only what is missing.", file=sys.stderr)
+
+
+def results(name: str, own: Sequence[Part | ReplayPart], scale: paper.Scale, root: Path) -> list[FigureResult]:
+    """What the parts of a figure, or of a log, come to, without verdicts."""
+    if name in obd.LOGS:
+        return obd.results(name, scale, root)
+    figure, figure_parts = paper.FIGURES[name], cast("Sequence[Part]", own)
+    panels = [
+        PanelResult(
+            panel.name,
+            panel.title,
+            [part.result() for part in figure_parts if part.panel.name == panel.name],
+            panel.row,
+            panel.column,
+        )
+        for panel in figure.panels
+    ]
+    tuning: list[dict[str, Any]] = [row for part in figure_parts for row in part.tuning_rows()]
+    notes = [*_reductions(scale), *figure.notes]
+    seconds = sum(part.seconds() for part in own)
+    return [FigureResult(name, figure.title, "regret", panels, [], tuning, notes, seconds)]
+
+
+def _reductions(scale: paper.Scale) -> list[str]:
+    """What was tuned on, and what is less than in the paper."""
+    wanted = paper.PAPER
+    first, last = paper.FIRST_TUNING_SEED, paper.FIRST_TUNING_SEED + scale.tuning_seeds - 1
+    tuned = f"seeds {first} to {last}" if last > first else f"seed {first}"
+    notes = [
+        f"nu and lam are tuned for each agent and panel on {tuned}; the final runs have seeds 0 to {scale.seeds - 1}."
+    ]
+    if scale.seeds != wanted.seeds:
+        notes.append(f"{scale.seeds} seeds (the paper: {wanted.seeds}).")
+    if scale.horizon != wanted.horizon:
+        notes.append(f"T = {scale.horizon:,} (the paper: {wanted.horizon:,}).")
+    if scale.grid != wanted.grid:
+        values = ", ".join(f"{value:g}" for value in scale.grid)
+        notes.append(f"nu and lam are chosen from {values} (the paper: {', '.join(f'{v:g}' for v in wanted.grid)}).")
+    return notes
+
+
+def finish(result: FigureResult, out: Path, command: str, tracked: tracking.Group | None) -> FigureResult:
+    """Judge a figure, write its files, and bring RESULTS.md up to date."""
+    from nl_lightning.experiments import claims, document, storage
+
+    result = result._replace(verdicts=claims.verdicts(result.name, result.panels))
+    storage.save(result, out, command)
+    document.write(out)
+    if tracked is not None:
+        tracking.log_figure(tracked, result, out)
+    return result
+
+
+def _table(verdicts: Sequence[tuple[str, Verdict]]) -> Table:
+    """One row a claim of a figure: in which panels it holds."""
+    table = Table(title="The paper's claims", title_justify="left")
+    for head in ("figure", "claim", "agrees", "disagrees", "not separable"):
+        table.add_column(head)
+    rows: dict[tuple[str, str], list[Verdict]] = {}
+    for figure, verdict in verdicts:
+        rows.setdefault((figure, verdict.claim), []).append(verdict)
+    for (figure, claim), found in rows.items():
+        cells = [
+            ", ".join(verdict.panel for verdict in found if verdict.verdict == kind)
+            for kind in ("agrees", "disagrees", "not separable")
+        ]
+        table.add_row(figure, claim, *cells)
+    return table

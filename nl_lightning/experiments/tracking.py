@@ -1,0 +1,105 @@
+"""Experiments on Weights & Biases: a run for every final run, and one for every figure with its tables and files."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lightning.pytorch.loggers import Logger, WandbLogger
+
+from nl_lightning.errors import InputError
+from nl_lightning.experiments.results import FigureResult
+
+if TYPE_CHECKING:
+    import wandb
+
+PROJECT = "nl-lightning"
+
+
+class Group(NamedTuple):
+    """W&B's runs of one reproduction."""
+
+    id: str
+    offline: bool
+    """without a key, or because the user said so; ``wandb sync`` uploads such runs"""
+
+    @classmethod
+    def of(cls, id: str) -> "Group":
+        try:
+            import wandb  # noqa: F401
+        except ImportError as error:
+            raise InputError("--wandb needs the package wandb: pip install 'nl-lightning[wandb]'.") from error
+        from nl_lightning.cli import _wandb_is_offline
+
+        return cls(id, _wandb_is_offline())
+
+    def settings(self, directory: Path, job_type: str, name: str) -> dict[str, Any]:
+        """Arguments of ``wandb.init``; the same id when a run goes on."""
+        return {
+            "project": PROJECT,
+            "group": self.id,
+            "job_type": job_type,
+            "name": name,
+            "id": f"{self.id}-{job_type}-{name}".replace("=", "-").replace(" ", "-"),
+            "dir": str(directory),
+            "resume": "allow",
+            "mode": "offline" if self.offline else "online",
+        }
+
+
+@contextmanager
+def run(group: Group | None, directory: Path, figure: str, panel: str, agent: str) -> Iterator[list[Logger]]:
+    """The loggers of a final run: none without a group."""
+    if group is None:
+        yield []
+        return
+    settings = group.settings(directory, figure, f"{panel}-{agent}")
+    directory.mkdir(parents=True, exist_ok=True)
+    logger = WandbLogger(save_dir=settings.pop("dir"), **settings)
+    try:
+        yield [logger]
+    finally:
+        if logger._experiment is not None:
+            logger.experiment.finish()
+
+
+def log_figure(group: Group, result: FigureResult, directory: Path) -> None:
+    """Final numbers, verdicts, chosen settings, pictures, and all files of a figure as an artifact."""
+    import wandb
+
+    files = sorted(path for path in directory.glob(f"{result.name}*") if _belongs(path, result.name))
+    with wandb.init(**group.settings(directory, "result", result.name)) as made:
+        tables = {
+            "finals": _table(_finals(result)),
+            "verdicts": _table([verdict._asdict() for verdict in result.verdicts]),
+            "chosen": _table([row for row in result.tuning if row["chosen"]]),
+        }
+        shown: dict[str, Any] = {name: table for name, table in tables.items() if table.data}
+        pictures = {path.stem: wandb.Image(str(path)) for path in files if path.suffix == ".png"}
+        made.log(shown | pictures)
+        artifact = wandb.Artifact(f"{group.id}-{result.name}", type="result")
+        for path in files:
+            artifact.add_file(str(path))
+        made.log_artifact(artifact)
+
+
+def _belongs(path: Path, name: str) -> bool:
+    """``fig1.csv`` and ``fig1-curves.csv``, but no directory."""
+    return path.is_file() and path.stem.removesuffix("-curves") == name
+
+
+def _finals(result: FigureResult) -> list[dict[str, Any]]:
+    return [
+        {"panel": panel.name, "agent": agent.agent, "seed": seed, result.measure: float(final), **agent.settings}
+        for panel in result.panels
+        for agent in panel.agents
+        for seed, final in zip(agent.seeds, agent.final, strict=True)
+    ]
+
+
+def _table(rows: list[dict[str, Any]]) -> "wandb.Table":
+    """Linear agents have no m: a column may lack in some rows."""
+    import wandb
+
+    columns: list[str | int] = list(dict.fromkeys(name for row in rows for name in row))
+    return wandb.Table(columns=columns, data=[[row.get(str(name)) for name in columns] for row in rows])
