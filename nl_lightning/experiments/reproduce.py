@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -141,7 +142,7 @@ class Reproduction:
         """Before anything runs, see that the data are there."""
         for panel in figure.panels:
             try:
-                fits.environment_of(panel.environment)
+                fits.environment_of(panel.environment).prepare([0], torch.empty(0, device="cpu"))
             except InputError as error:
                 self.missing[figure.name] = str(error)
                 self.console.print(f"{figure.name} cannot be run: {error}", style="red", soft_wrap=True, markup=False)
@@ -229,7 +230,7 @@ def results(name: str, own: Sequence[Part | ReplayPart], scale: paper.Scale, roo
         for panel in figure.panels
     ]
     tuning: list[dict[str, Any]] = [row for part in figure_parts for row in part.tuning_rows()]
-    notes = [*_reductions(scale), *figure.notes]
+    notes = [*_reductions(scale), *figure.notes, *filter(None, (part.note() for part in figure_parts))]
     seconds = sum(part.seconds() for part in own)
     return [FigureResult(name, figure.title, "regret", panels, [], tuning, notes, seconds)]
 
