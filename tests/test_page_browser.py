@@ -224,6 +224,7 @@ def test_numbers_are_read_off(probe: dict[str, Any], data: dict[str, Any]) -> No
 def test_reward_per_event_is_the_ctr_and_the_logging_policy_is_beside_it(
     probe: dict[str, Any], data: dict[str, Any]
 ) -> None:
+    assert any(value != "0" for value in probe["each"]["values"])
     for entry, value in zip(data["sections"][1]["entries"], probe["each"]["values"], strict=True):
         assert value == shown(entry["series"]["value"]["mean"][-1] / entry["t"][-1])
     assert probe["policy"] == "0.0038"
