@@ -28,11 +28,9 @@ SMALL = paper.Scale(seeds=2, tuning_seeds=1, horizon=60, grid=(0.1, 100.0), repl
 TWO = ("Logistic-UCB-1", "NeuralLog-UCB-2")
 
 
-class Absent(Environment):
+def absent() -> Environment:
     """A data set that is not there."""
-
-    def __init__(self) -> None:
-        raise InputError("nothing.parquet is not here; put it there.")
+    raise InputError("nothing.parquet is not here; put it there.")
 
 
 def run(*arguments: str, jobs: int = 1) -> None:
@@ -54,9 +52,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, panel in (("fig1", 0), ("fig4", 2)):
         figure = paper.FIGURES[name]
         monkeypatch.setitem(paper.FIGURES, name, figure._replace(panels=figure.panels[panel : panel + 1], agents=TWO))
-    absent = paper.Description("tests.test_reproduce.Absent", {})
     figure = paper.FIGURES["fig2"]
-    panels = (figure.panels[0]._replace(environment=absent),)
+    panels = (figure.panels[0]._replace(environment=paper.Description("tests.test_reproduce.absent", {})),)
     monkeypatch.setitem(paper.FIGURES, "fig2", figure._replace(panels=panels))
     return tmp_path
 
@@ -376,7 +373,7 @@ def test_wandb_has_a_run_for_every_final_run_and_one_for_the_figure(
     import wandb
 
     begun: list[dict[str, Any]] = []
-    logged: list[str] = []
+    logged: dict[str, list[str]] = {}
     init, log_artifact = wandb.init, wandb.Run.log_artifact
 
     def recorded(**settings: Any) -> Any:
@@ -384,7 +381,7 @@ def test_wandb_has_a_run_for_every_final_run_and_one_for_the_figure(
         return init(**settings)
 
     def kept(self: Any, artifact: Any, *args: Any, **kwargs: Any) -> Any:
-        logged.extend(artifact.manifest.entries)
+        logged[artifact.name] = sorted(artifact.manifest.entries)
         return log_artifact(self, artifact, *args, **kwargs)
 
     monkeypatch.setattr(wandb, "init", recorded)
@@ -397,6 +394,10 @@ def test_wandb_has_a_run_for_every_final_run_and_one_for_the_figure(
     ]
     assert len({run["group"] for run in begun}) == 1
     assert begun[0]["group"].startswith("reproduce-")
-    assert sorted(logged) == ["fig1-curves.csv", "fig1.csv", "fig1.json", "fig1.png", "fig1.svg"]
+    files = logged[f"{begun[0]['group']}-fig1"]
+    assert files == ["fig1-curves.csv", "fig1.csv", "fig1.json", "fig1.png", "fig1.svg"]
+    tables = [entry for entries in logged.values() for entry in entries if entry.endswith(".table.json")]
+    assert {"finals.table.json", "verdicts.table.json", "chosen.table.json"} <= set(tables)
+    assert "wandb sync" in capfd.readouterr().out
     assert len(list((small / "out").glob("wandb/offline-run-*"))) == 1
     assert len(list((small / "out" / "runs").glob("fig1/h1/*/wandb/offline-run-*"))) == 2

@@ -206,6 +206,9 @@ class Reproduction:
             names = ", ".join(result.name for result in self.results)
             self.console.print(f"Results: {self.out / 'RESULTS.md'}", soft_wrap=True, highlight=False)
             self.console.print(f"Pictures and numbers in {self.out}: {names}", soft_wrap=True, highlight=False)
+        if self.tracked is not None and self.tracked.offline:
+            upload = f"find {shlex.quote(str(self.out))} -name 'offline-run-*' -exec wandb sync {{}} +"
+            self.console.print(f"W&B runs are offline; upload them with: {upload}", soft_wrap=True, highlight=False)
         self.console.print(f"{duration(time.monotonic() - self.started)} in all.", highlight=False)
         for name, reason in self.missing.items():
             print(f"error: {name} is missing: {reason}", file=sys.stderr)
