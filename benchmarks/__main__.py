@@ -14,14 +14,16 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks import devices, fit, replay, theory, variants
+from benchmarks import blocks, devices, fit, replay, theory, variants
 from benchmarks.measure import Row
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "--only", choices=["fit", "theory", "replay", "devices", "variants"], help="measure one part; left out, all"
+        "--only",
+        choices=["fit", "blocks", "theory", "replay", "devices", "variants"],
+        help="measure one part; left out, all",
     )
     parser.add_argument("--threads", type=int, default=1, help="threads of torch in fits; with more, ratios spread")
     parser.add_argument("--long", type=int, default=100_000, help="rounds of the memory measurement of a fit")
@@ -34,6 +36,7 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     parts: dict[str, list[Callable[[], list[Row]]]] = {
         "fit": [fit.gradient_step, fit.act_and_observe, fit.whole_fit, lambda: fit.memory(options.long)],
+        "blocks": [blocks.fits],
         "theory": [theory.rounds_of_theory_mode, theory.memory],
         "replay": [
             replay.learning,

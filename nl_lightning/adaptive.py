@@ -47,9 +47,10 @@ class AdaptiveDesign(nn.Module):
         self._factor: Tensor | None = None
 
     @staticmethod
-    def prepare(factor: Tensor, place: Tensor) -> None:
+    def prepare(factors: Factors, places: Factors) -> None:
         """The factors as they are."""
-        place.copy_(factor)
+        for factor, place in zip(factors, places, strict=True):
+            place.copy_(factor)
 
     @property
     def dual(self) -> bool:

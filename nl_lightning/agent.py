@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from nl_lightning.adaptive import AdaptiveDesign
+from nl_lightning.block_design import BlockDiagonalDesign, make_design
 from nl_lightning.buffer import ReplayBuffer
 from nl_lightning.callbacks import Confidence
 from nl_lightning.checks import (
@@ -26,9 +27,10 @@ from nl_lightning.checks import (
     check_training_settings,
     check_whole,
 )
-from nl_lightning.design import DESIGNS, DesignKind, DiagonalDesign, FullDesign
+from nl_lightning.design import DesignKind, DiagonalDesign, FullDesign
 from nl_lightning.environments import Deal
 from nl_lightning.errors import InputError
+from nl_lightning.inputs import input_size
 from nl_lightning.link import SLOPE_BOUND, mu, slope
 from nl_lightning.networks import MLP, Factors, Init
 from nl_lightning.radii import Radius
@@ -45,7 +47,7 @@ class Agent(StoredAgent):
     """A logistic bandit algorithm over R replicas.
 
     Args:
-        dim: number d of features of an arm.
+        dim: number d of features of an arm; with blocks the numbers of an arm, d features and the block's.
         nu: exploration parameter, >= 0.
         lam: regularisation parameter, > 0.
         kappa: 1/kappa bounds the slope of mu from below, >= 4.
@@ -73,6 +75,8 @@ class Agent(StoredAgent):
         update_every: rounds between two calls of TrainNN (1 in the paper's algorithms).
         warm_start: whether TrainNN starts from the current parameters, or from the initial ones as always in theory
             mode.
+        blocks: more than one: an arm is (x, k), whose last number says in which of so many blocks x stands. The network
+            is that of the vectors [0, .., x, .., 0], which are nowhere stored.
         on_divergence: ``stop`` with an error when TrainNN of a replica diverges, or ``mark`` that replica and go on
             with the others; ``auto`` marks where replicas compare settings and stops where only their seeds differ.
     """
@@ -120,11 +124,13 @@ class Agent(StoredAgent):
         steps: int | None = None,
         update_every: int = 50,
         warm_start: bool = True,
+        blocks: int = 1,
         on_divergence: Literal["auto", "stop", "mark"] = "auto",
     ) -> None:
         super().__init__()
         check_training_settings(
             dim=dim,
+            blocks=blocks,
             mode=mode,
             design=design,
             init=init,
@@ -139,7 +145,7 @@ class Agent(StoredAgent):
         values: dict[SettingName, PerReplica] = {"nu": nu, "lam": lam, "kappa": kappa, "S": S}
         self.settings = per_replica(values, replicas, seed, grid)
         self.share = Share.whole(self.replicas)
-        self.dim = dim
+        self.dim, self.blocks = dim, blocks
         self.mode: Mode = mode
         self.design_kind: DesignKind = design or ("full" if mode == "theory" else "diagonal")
         self.init: Init = init or ("symmetric" if mode == "theory" else "uniform")
@@ -154,32 +160,33 @@ class Agent(StoredAgent):
         self.register_buffer("diverged_at", torch.zeros(self.replicas, dtype=torch.long))
         self._any_diverged = False
 
-    def _build(self, sizes: list[int]) -> None:
-        """Make the network with layers of these sizes, and what is kept for each of its parameters."""
+    def _build(self, layers: list[int]) -> None:
+        """Make the network with layers of these sizes behind its inputs, and what is kept of its parameters."""
+        sizes = [input_size(self.dim, self.blocks), *layers]
         if self.mode == "theory":
-            check_theory(self, depth=len(sizes) - 1, width=sizes[-2])
+            check_theory(self, depth=len(layers), width=sizes[-2])
             # x' = [x, x]/sqrt(2)
             sizes = [2 * sizes[0], *sizes[1:]]
-        self.network = MLP(sizes, self.settings.seeds, self.init)
+        self.network = MLP(sizes, self.settings.seeds, self.init, self.blocks)
         self.initial_weights = nn.ParameterList(nn.Parameter(w.detach().clone(), False) for w in self.network.weights)
         factor = self.theory_factor()
-        self.design: DiagonalDesign | FullDesign | AdaptiveDesign
-        self.information: DiagonalDesign | FullDesign
+        self.design: DiagonalDesign | BlockDiagonalDesign | FullDesign | AdaptiveDesign
+        self.information: DiagonalDesign | BlockDiagonalDesign | FullDesign
         if self.mode == "theory" and factor is not None:
             self.theory = Theory(
                 self.network, self.S, self.kappa, factor, self.variance_weighted, self.delta, self.constants
             )
             self.design, self.information = self.theory.designs()
-            self.gradient_shapes, information_weight = self.theory.shapes, self.theory.information_weight()
+            information_weight = self.theory.information_weight()
         else:
-            make_design = DESIGNS[self.design_kind]
-            ridge = self.lam if self.variance_weighted else self.kappa * self.lam
-            self.design = make_design(self.network.shapes, ridge)
-            self.information = make_design(self.network.shapes, torch.ones_like(self.lam))
-            self.gradient_shapes, information_weight = self.network.shapes, self.information_weight()
+            kind, shapes, ridge = self.design_kind, self.network.shapes, self.lam
+            if not self.variance_weighted:
+                ridge = self.kappa * ridge
+            self.design = make_design(kind, shapes, ridge, self.blocks)
+            self.information = make_design(kind, shapes, torch.ones_like(self.lam), self.blocks)
+            information_weight = self.information_weight()
         # the columns of an observation: its weight, then the factors
-        *hidden, last = self.gradient_shapes
-        self.observation_columns = [1, *(size for shape in hidden for size in shape), last[1]]
+        self.observation_columns = [1, *self.information.factor_sizes]
         self.register_buffer("_information_weight", information_weight.view(-1, 1, 1), persistent=False)
         # Plain references: to ask nn.Module for a submodule takes as long as a small operation on tensors.
         self._designs = (self.design, self.information)
@@ -218,7 +225,7 @@ class Agent(StoredAgent):
 
     def act(self, arms: Tensor) -> Choice:
         """Choose an arm for every replica from (R, K, d), or from (K, d) shown to all. Only random draws change."""
-        arms = check_arms(arms, self.replicas, self.dim, self.network.weights[0])
+        arms = check_arms(arms, self.replicas, self.dim, self.network.weights[0], self.blocks)
         if arms.dim() == 2:
             arms = arms.expand(self.replicas, -1, -1)
         choice = self.choose(self.look(arms))
@@ -271,8 +278,7 @@ class Agent(StoredAgent):
         observation = self.lam.new_empty(*f.shape, spare + sum(self.observation_columns))
         first, *prepared = torch.split_with_sizes(observation[..., spare:], self.observation_columns, dim=-1)
         first.copy_(weight.unsqueeze(-1))
-        for factor, place in zip(factors, prepared, strict=True):
-            self.design.prepare(factor, place)
+        self.design.prepare(factors, tuple(prepared))
         return mean.to(self.lam.dtype), tuple(prepared), observation
 
     @torch.no_grad()
@@ -362,7 +368,7 @@ class LinearAgent(Agent):
 
     def __init__(self, dim: int, **settings: Any) -> None:
         super().__init__(dim, **settings)
-        self._build([dim, 1])
+        self._build([1])
         self.save_hyperparameters({"dim": dim, **settings})
 
 
@@ -377,5 +383,5 @@ class NeuralAgent(Agent):
     def __init__(self, dim: int, width: int = 20, depth: int = 2, **settings: Any) -> None:
         super().__init__(dim, **settings)
         check_whole(1, width=width, depth=depth)
-        self._build([dim, *[width] * (depth - 1), 1])
+        self._build([*[width] * (depth - 1), 1])
         self.save_hyperparameters({"dim": dim, "width": width, "depth": depth, **settings})

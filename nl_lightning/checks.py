@@ -29,6 +29,7 @@ def check_whole(least: int, **values: object) -> None:
 def check_training_settings(
     *,
     dim: int,
+    blocks: int,
     mode: str,
     design: str | None,
     init: str | None,
@@ -41,7 +42,9 @@ def check_training_settings(
     constants: Mapping[str, float],
 ) -> None:
     """Refuse settings of an agent that no run could use; None is what was left out."""
-    check_whole(1, dim=dim, update_every=update_every)
+    check_whole(1, dim=dim, blocks=blocks, update_every=update_every)
+    if blocks > 1 and dim < 2:
+        raise InputError(f"With blocks an arm is features and the block's number: dim must be at least 2, got {dim}.")
     for name, whole in (("steps", steps), ("horizon", horizon)):
         if whole is not None:
             check_whole(1, **{name: whole})
@@ -67,6 +70,11 @@ def check_theory(agent: "Agent", depth: int, width: int) -> None:
             f"{agent.name} has no mode 'theory': it is that of NeuralLog-UCB-1, NeuralLog-UCB-2, NeuralLog-TS-1 and "
             "NeuralLog-TS-2. Take mode 'practical'."
         )
+    if agent.blocks > 1:
+        raise InputError(
+            f"Theory mode takes arms as vectors, got blocks = {agent.blocks}; leave it at 1, and where an environment "
+            "deals blocks, set its dense to true."
+        )
     if depth < 2:
         raise InputError(f"Theory mode needs a hidden layer: depth must be at least 2, got {depth}.")
     if width % 2:
@@ -88,7 +96,19 @@ def check_theory(agent: "Agent", depth: int, width: int) -> None:
             )
 
 
-def check_arms(arms: Any, replicas: int, dim: int, like: Tensor) -> Tensor:
+def check_blocks(arms: Tensor, blocks: int) -> None:
+    """The last number of an arm (x, k) is the number of a block."""
+    if blocks > 1:
+        k = arms[..., -1]
+        known = (k == k.round()) & (k >= 0) & (k < blocks)
+        if not known.all():
+            raise InputError(
+                f"With {blocks} blocks the last number of an arm is that of its block, 0 to {blocks - 1}; "
+                f"got {k[~known][0].item():g}."
+            )
+
+
+def check_arms(arms: Any, replicas: int, dim: int, like: Tensor, blocks: int = 1) -> Tensor:
     """Arms are (R, K, d), or (K, d) for all replicas, with K >= 1 and finite features; they become ``like`` another.
 
     What comes back is a copy: a reward may come when the caller has long put other numbers into its tensor.
@@ -101,6 +121,7 @@ def check_arms(arms: Any, replicas: int, dim: int, like: Tensor) -> Tensor:
         raise InputError("There is no arm to choose from: K is 0.")
     arms = arms.detach().to(like.dtype, copy=True)
     check_finite("arms", arms)
+    check_blocks(arms, blocks)
     return arms
 
 

@@ -1,8 +1,9 @@
-"""The command line: LightningCLI's ``fit`` and ``test`` for bandits, and ``compare``.
+"""The command line: LightningCLI's ``fit`` and ``test`` for bandits, ``compare`` and ``report``.
 
 python -m nl_lightning fit --config configs/h1.yaml [--model.nu 0.1] [--data.rounds 500]
 python -m nl_lightning fit --resume runs/h1/20250101-120000
 python -m nl_lightning compare --config configs/obd.yaml
+python -m nl_lightning report runs/obd-20250101-120000 --out obd.html
 python -m nl_lightning test --config runs/h1/ID/config.yaml --ckpt_path runs/h1/ID/checkpoints/last.ckpt
 """
 
@@ -90,7 +91,8 @@ class BanditCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--run", type=RunSettings, default=RunSettings())
         parser.add_argument("--resume", type=str | None, help="directory of a run to go on with, instead of --config")
-        parser.link_arguments("data.dim", "model.init_args.dim", apply_on="instantiate")
+        for size in ("dim", "blocks"):
+            parser.link_arguments(f"data.{size}", f"model.init_args.{size}", apply_on="instantiate")
 
     # ---- before ---------------------------------------------------------------------------------------------------
 
@@ -145,9 +147,11 @@ class BanditCLI(LightningCLI):
         return str(parser.dump(stored, skip_unset=False))
 
     def after_instantiate_classes(self) -> None:
-        given = self.config[self.subcommand].model.init_args.get("dim")
-        if given is not None and given != self.model.dim:
-            raise InputError(f"model.dim is {given}, but the environment's arms have {self.model.dim} features.")
+        given = self.config[self.subcommand].model.init_args
+        for name, text in (("dim", "features"), ("blocks", "blocks")):
+            asked, dealt = given.get(name), getattr(self.model, name)
+            if asked is not None and asked != dealt:
+                raise InputError(f"model.{name} is {asked}, but the environment's arms have {dealt} {text}.")
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         config: dict[str, Any] = self._get(self.config_init, "trainer", default={})
@@ -319,6 +323,12 @@ def _compare(arguments: list[str]) -> None:
     compare.main(arguments, fit=lambda options: main(["fit", *options]))
 
 
+def _report(arguments: list[str]) -> None:
+    from nl_lightning import page
+
+    page.main(arguments)
+
+
 def _diagnose(arguments: list[str]) -> None:
     from nl_lightning.diagnostics import diagnose
 
@@ -345,6 +355,7 @@ def _reproduce(arguments: list[str]) -> None:
 
 _COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "compare": _compare,
+    "report": _report,
     "diagnose": _diagnose,
     "tailbound": _tailbound,
     "confidence": _confidence,
@@ -354,6 +365,7 @@ _COMMANDS: dict[str, Callable[[list[str]], None]] = {
 _DESCRIPTION = """Neural logistic bandits.
 fit: train an agent. test: play a trained agent on rounds it has not seen.
 compare: fit several agents with one config and compare them (python -m nl_lightning compare --help).
+report: one HTML page from the directories of runs: curves, intervals, paired differences, configs.
 diagnose: kappa, the NTK and effective dimensions of an environment and a network.
 tailbound: the paper's tail inequality and two others in simulation.
 confidence: whether the confidence sets of theory mode hold.

@@ -42,6 +42,10 @@ class BanditData(L.LightningDataModule):
     def dim(self) -> int:
         return self.environment.dim
 
+    @property
+    def blocks(self) -> int:
+        return self.environment.blocks
+
     def setup(self, stage: str) -> None:
         agent = self._agent
         assert self.trainer is not None
@@ -50,6 +54,11 @@ class BanditData(L.LightningDataModule):
             raise InputError(f"Several devices share out replicas: take strategy='replica' instead of {name}.")
         if agent.dim != self.dim:
             raise InputError(f"The agent takes {agent.dim} features, the environment's arms have {self.dim}.")
+        if agent.blocks != self.blocks:
+            raise InputError(
+                f"The environment deals arms of {self.blocks} blocks, but the agent has blocks = {agent.blocks}; "
+                f"make it with blocks={self.blocks}."
+            )
         # Another agent starts anew; where a run goes on, the loader's state comes later.
         self.played = 0
         self.environment.prepare(agent.settings.seeds, agent.network.weights[0], agent.share)

@@ -1,7 +1,8 @@
 """Design matrices M = ridge I + sum_i w_i g_i g_i^T of R replicas, over the factors of the gradients g.
 
 Three verbs: ``norm``, ``add``, ``logdet``. ``prepare`` turns a network's factors into what ``norm`` and ``add`` take,
-once for as many samples as one likes. A design computes in the precision of its ridge.
+once for as many samples as one likes; ``factor_sizes`` are the numbers of each of them. A design computes in the
+precision of its ridge.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from nl_lightning.inputs import dense
 from nl_lightning.networks import Factors
 from nl_lightning.samples import Samples, gradient, solve, squared_norm, take_shape
 
@@ -32,13 +34,22 @@ class DiagonalDesign(nn.Module):
         self.register_buffer("diagonal", ridge[:, None].repeat(1, parameters))
         self._view_layers()
 
+    @property
+    def factor_sizes(self) -> list[int]:
+        return _sizes(self.shapes)
+
     @staticmethod
-    def prepare(factor: Tensor, place: Tensor) -> None:
-        """Put delta_l^2 or z_{l-1}^2 into its place, in the design's precision."""
-        place.copy_(factor).square_()
+    def prepare(factors: Factors, places: Factors) -> None:
+        """Put delta_l^2 and z_{l-1}^2 into their places, in the design's precision."""
+        for factor, place in zip(factors, places, strict=True):
+            place.copy_(factor).square_()
 
     def norm(self, squares: Factors) -> Tensor:
-        """sqrt(sum_j g_j^2 / D_j), (R, N); the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2.
+        """sqrt(sum_j g_j^2 / D_j), (R, N)"""
+        return self.quadratic(squares).sqrt_()
+
+    def quadratic(self, squares: Factors) -> Tensor:
+        """sum_j g_j^2 / D_j, (R, N); the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2.
 
         The last two layers meet in the same units, so that their terms are added unit by unit and summed once.
         """
@@ -50,7 +61,7 @@ class DiagonalDesign(nn.Module):
         total = terms.sum(-1)
         for product, delta in zip(products[:-1], squares[::2], strict=False):
             total += product.mul_(delta).sum(-1)
-        return total.sqrt_()
+        return total
 
     def add(self, squares: Factors, weight: Tensor, accepted: Tensor | None = None) -> None:
         """D_j += w g_j^2 for one sample a replica (N = 1), w (R, 1, 1); g is 0 where ``accepted`` (R,) is False."""
@@ -107,18 +118,24 @@ class FullDesign(nn.Module):
     log_determinant: Tensor
     """(R,)"""
 
-    def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor) -> None:
+    def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor, blocks: int = 1) -> None:
         super().__init__()
+        self.blocks = blocks
+        self.factor_sizes = _sizes(shapes)
         # sqrt(w) g; their square matrix is L
         self.samples = Samples(shapes, ridge, ridge.sqrt())
         self.register_buffer("ridge", ridge.clone())
         self.register_buffer("inverse", ridge.new_zeros(len(ridge), 0, 0))
         self.register_buffer("log_determinant", self.samples.dimension * ridge.log())
 
-    @staticmethod
-    def prepare(factor: Tensor, place: Tensor) -> None:
-        """The factors as they are: whole gradients are made for the arms of one round only."""
-        place.copy_(factor)
+    def prepare(self, factors: Factors, places: Factors) -> None:
+        """The factors as they are, but blocks as the vectors that they stand for: the matrix has all of their entries.
+
+        Whole gradients are made for the arms of one round only.
+        """
+        arms = min(1, len(factors) - 1)
+        for number, (factor, place) in enumerate(zip(factors, places, strict=True)):
+            place.copy_(dense(factor, self.blocks) if number == arms else factor)
 
     @property
     def dual(self) -> bool:
@@ -184,4 +201,7 @@ class FullDesign(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
-DESIGNS: dict[DesignKind, type[DiagonalDesign] | type[FullDesign]] = {"diagonal": DiagonalDesign, "full": FullDesign}
+def _sizes(shapes: Sequence[tuple[int, int]]) -> list[int]:
+    """The numbers of each factor (delta_1, z_0, ..., z_{L-1})"""
+    *hidden, last = shapes
+    return [*(size for shape in hidden for size in shape), last[1]]

@@ -84,7 +84,7 @@ class Learner(L.LightningModule, ABC):
             for weight, initial in zip(weights, self.initial_weights, strict=True):
                 weight.copy_(torch.where(still[:, None, None], weight, initial))
         hopeless = descent.hopeless()
-        loss = training.descend(weights, x, reward, descent, hopeless | still)
+        loss = training.descend(weights, x, reward, descent, hopeless | still, self.network.blocks)
         failed = (hopeless | training.has_diverged(loss, observations=x.shape[1])) & ~still
         if failed.any():
             for weight, old in zip(weights, before, strict=True):

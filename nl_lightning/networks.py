@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from nl_lightning.errors import InputError
+from nl_lightning.inputs import first_layer
 from nl_lightning.randomness import Stream, generator
 
 Factors = tuple[Tensor, ...]
@@ -28,10 +29,14 @@ Init = Literal["uniform", "symmetric"]
 
 
 class MLP(nn.Module):
-    """R networks with layers of the given sizes [d, m, ..., m, 1]; ``weights[l]`` is (R, out, in)."""
+    """R networks with layers of the given sizes [d, m, ..., m, 1]; ``weights[l]`` is (R, out, in).
 
-    def __init__(self, sizes: Sequence[int], seeds: Sequence[int], init: Init = "uniform") -> None:
+    With more than one of ``blocks`` the first size is that of all blocks together, and samples are (x, k): ``inputs``.
+    """
+
+    def __init__(self, sizes: Sequence[int], seeds: Sequence[int], init: Init = "uniform", blocks: int = 1) -> None:
         super().__init__()
+        self.blocks = blocks
         self.shapes = [(n_out, n_in) for n_in, n_out in pairwise(sizes)]
         start = _symmetric if init == "symmetric" else _uniform
         replicas = [start(self.shapes, generator(seed, Stream.INITIAL_WEIGHTS)) for seed in seeds]
@@ -45,11 +50,11 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """f(x): (R, N, d) -> (R, N)"""
-        return activations(self.weights, x)[-1].squeeze(-1)
+        return activations(self.weights, x, self.blocks)[-1].squeeze(-1)
 
     def factors(self, x: Tensor) -> tuple[Tensor, Factors]:
         """f (R, N) and the factors of its gradient at x (R, N, d)."""
-        return factors(self.weights, x)
+        return factors(self.weights, x, self.blocks)
 
     # nn.Module may put new parameters into the place of the old ones.
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "MLP":
@@ -62,26 +67,27 @@ class MLP(nn.Module):
         self.weights = tuple(self.parameters(recurse=False))
 
 
-def factors(weights: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Factors]:
+def factors(weights: Sequence[Tensor], x: Tensor, blocks: int = 1) -> tuple[Tensor, Factors]:
     """f (R, N) of the network with weights (R, out, in), and the factors of its gradient, at x (R, N, d)."""
-    *z, f = activations(weights, x)
+    *z, f = activations(weights, x, blocks)
     found = [z[-1]]
     # delta_L = 1, so W_L^T delta_L = W_L
     back = weights[-1]
     for layer in reversed(range(1, len(z))):
         delta = back * (z[layer] > 0)
         found = [delta, z[layer - 1], *found]
-        back = torch.bmm(delta, weights[layer - 1])
+        if layer > 1:
+            back = torch.bmm(delta, weights[layer - 1])
     return f.squeeze(-1), tuple(found)
 
 
-def activations(weights: Sequence[Tensor], x: Tensor) -> list[Tensor]:
-    """[z_0, ..., z_{L-1}, f], each (R, N, features)."""
-    z = [x]
-    *hidden, last = weights
-    for weight in hidden:
-        z.append(torch.bmm(z[-1], weight.mT).relu_())
-    return [*z, torch.bmm(z[-1], last.mT)]
+def activations(weights: Sequence[Tensor], x: Tensor, blocks: int = 1) -> list[Tensor]:
+    """[z_0, ..., z_{L-1}, f], each (R, N, features); z_0 is x as it came, with blocks (x, k)."""
+    first, *others = weights
+    z = [x, first_layer(first, x, blocks)]
+    for weight in others:
+        z.append(torch.bmm(z[-1].relu_(), weight.mT))
+    return z
 
 
 def _drawn(draw: Callable[..., Tensor], n_out: int, n_in: int, g: torch.Generator) -> Tensor:

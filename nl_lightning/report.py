@@ -16,8 +16,8 @@ from nl_lightning.statistics import CLICK_LEVEL, LEVEL, Interval, interval, wils
 _POINTS = 400
 """Points of a plotted curve: more than a screen shows."""
 
-_SHOWN = 8
-"""Settings shown in a plot or a table, the best ones; more could not be told apart."""
+SHOWN = 8
+"""Settings of a run shown in a plot or a table, the best ones; more could not be told apart."""
 
 
 class Measure(NamedTuple):
@@ -39,28 +39,34 @@ MEASURES = {measure.name: measure for measure in (REGRET, CTR)}
 
 
 class Curves(NamedTuple):
-    """Cumulative regret or reward of R replicas at rounds t (P,): (R, P), NaN behind a replica's end."""
+    """Regret, reward or another column of R replicas at rounds t (P,): (R, P), NaN behind a replica's end."""
 
     t: NDArray[np.int64]
     value: NDArray[np.float64]
 
 
 def read_curves(rounds: Path, replicas: int, measure: Measure = REGRET) -> Curves:
-    """The curves of a run's rounds.parquet, thinned to what a plot can show; one row group in memory at a time."""
+    """The curves of a run's rounds.parquet, thinned to what a plot can show."""
+    return read_columns(rounds, replicas, [measure.column])[0]
+
+
+def read_columns(rounds: Path, replicas: int, names: Sequence[str]) -> list[Curves]:
+    """Columns of a run's rounds.parquet, thinned to what a plot can show; one row group in memory at a time."""
     file = pq.ParquetFile(rounds)
     groups = range(file.metadata.num_row_groups)
     statistics = [file.metadata.row_group(g).column(file.schema.names.index("t")).statistics for g in groups]
     last = max((s.max for s in statistics), default=1)
     t = np.unique(np.linspace(1, last, min(last, _POINTS)).round().astype(np.int64))
-    curves = np.full((replicas, len(t)), np.nan)
+    curves = [Curves(t, np.full((replicas, len(t)), np.nan)) for _ in names]
     for g in groups:
-        columns = file.read_row_group(g, columns=["replica", "t", measure.column])
+        columns = file.read_row_group(g, columns=["replica", "t", *names])
         rows_t = columns["t"].to_numpy()
         place = np.searchsorted(t, rows_t)
         kept = t[np.minimum(place, len(t) - 1)] == rows_t
-        replica, value = columns["replica"].to_numpy()[kept], columns[measure.column].to_numpy()[kept]
-        curves[replica, place[kept]] = value
-    return Curves(t, curves)
+        replica = columns["replica"].to_numpy()[kept]
+        for name, curve in zip(names, curves, strict=True):
+            curve.value[replica, place[kept]] = columns[name].to_numpy()[kept]
+    return curves
 
 
 def groups(replicas: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
@@ -109,8 +115,8 @@ def over_replicas(replicas: Sequence[dict[str, Any]], measure: Measure = REGRET)
 def plot(curves: Curves, summary: dict[str, Any], path: Path) -> None:
     """Mean regret or reward and its band, one curve a setting."""
     shown = [(_label(row, summary), curves.t, band) for row, band in bands(curves, summary)]
-    hidden = len(summary["over_replicas"]) - _SHOWN
-    more = f", best {_SHOWN} of {len(summary['over_replicas'])} settings" if hidden > 0 else ""
+    hidden = len(summary["over_replicas"]) - SHOWN
+    more = f", best {SHOWN} of {len(summary['over_replicas'])} settings" if hidden > 0 else ""
     seeds = max(len(row["replicas"]) for row in summary["over_replicas"])
     over = over_seeds(seeds, summary.get("log"))
     draw(shown, MEASURES[summary["measure"]], f"{summary['agent']}: {over}{more}", summary.get("log"), path)
@@ -163,11 +169,11 @@ def table(summary: dict[str, Any]) -> Table:
     settings = [name for name in used if measure is REGRET or len({row[name] for row in rows}) > 1]
     for name in [*settings, "seeds", *counted, measure.name, f"{rows[0]['level']:.0%} interval", "diverged"]:
         result.add_column(name.upper() if name == "ctr" else name, justify="right")
-    for row in rows[:_SHOWN]:
+    for row in rows[:SHOWN]:
         cells = [f"{row[name]:g}" for name in settings]
         counts = [_rounded(row.get(name), 1) for name in counted]
         result.add_row(*cells, str(len(row["replicas"])), *counts, *estimate(row, measure), str(row["diverged"]))
-    left_out = len(rows) - _SHOWN
+    left_out = len(rows) - SHOWN
     if left_out > 0:
         result.caption = f"and {left_out} more settings in summary.json"
     return result
@@ -243,15 +249,16 @@ def log_result(loggers: Iterable[Logger], curves: Curves, summary: dict[str, Any
             title=f"{measure.text}, mean and band",
             xname="round",
         )
-        logger.experiment.log({f"{measure.name} curves": chart, "curve": wandb.Image(str(curve))})
-        logger.experiment.summary.update({**final, "finished": summary["finished"], "result": summary["over_replicas"]})
+        # The final numbers are logged, so that they are in W&B's history and in its summary: sweeps look there.
+        logger.experiment.log({**final, f"{measure.name} curves": chart, "curve": wandb.Image(str(curve))})
+        logger.experiment.summary.update({"finished": summary["finished"], "result": summary["over_replicas"]})
 
 
 def bands(curves: Curves, summary: dict[str, Any]) -> list[tuple[dict[str, Any], Interval]]:
     """The band of each of the best settings over its replicas that did not diverge; it ends with the first of them."""
     diverged = {row["replica"] for row in summary["replicas"] if row["diverged_at"] is not None}
     found = []
-    for row in summary["over_replicas"][:_SHOWN]:
+    for row in summary["over_replicas"][:SHOWN]:
         members = [r for r in row["replicas"] if r not in diverged and not np.isnan(curves.value[r]).all()]
         if members:
             found.append((row, interval(curves.value[members])))

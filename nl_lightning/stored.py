@@ -83,6 +83,7 @@ class StoredAgent(Learner):
         return {
             "agent": self.name,
             "layers": [list(shape) for shape in self.network.shapes],
+            **({} if self.network.blocks == 1 else {"blocks": self.network.blocks}),
             "design": self.design_kind,
             **{name: getattr(self.settings, name) for name in (*SETTINGS, "seeds")},
             "mode": self.mode,

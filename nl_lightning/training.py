@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from nl_lightning.inputs import inputs
 from nl_lightning.networks import activations
 
 LR, STEPS = 0.01, 100
@@ -65,19 +66,21 @@ class Descent(NamedTuple):
         )
 
 
-def descend(weights: Sequence[Tensor], x: Tensor, reward: Tensor, descent: Descent, still: Tensor) -> Tensor:
+def descend(
+    weights: Sequence[Tensor], x: Tensor, reward: Tensor, descent: Descent, still: Tensor, blocks: int = 1
+) -> Tensor:
     """TrainNN of all replicas but those that stand ``still`` (R,); what comes back is their loss, (R,)."""
     lr, lam = descent.lr.masked_fill(still, 0).to(x.dtype), descent.lam.to(x.dtype)
     if isinstance(descent.steps, int):
-        train_nn(weights, x, reward, lam, lr, descent.steps, descent.scale, descent.anchor)
+        train_nn(weights, x, reward, lam, lr, descent.steps, descent.scale, descent.anchor, blocks)
     else:
         # All go together, until one after the other has taken its steps.
         steps, taken = descent.steps.masked_fill(still, 0), 0
         for stop in sorted({*steps.tolist()} - {0}):
             going = lr.masked_fill(steps <= taken, 0)
-            train_nn(weights, x, reward, lam, going, stop - taken, descent.scale, descent.anchor)
+            train_nn(weights, x, reward, lam, going, stop - taken, descent.scale, descent.anchor, blocks)
             taken = stop
-    f = activations(weights, x)[-1].squeeze(-1) * descent.scale
+    f = activations(weights, x, blocks)[-1].squeeze(-1) * descent.scale
     penalised = weights if descent.anchor is None else [w - a for w, a in zip(weights, descent.anchor, strict=True)]
     return loss(f, reward, penalised, lam)
 
@@ -92,13 +95,16 @@ def train_nn(
     steps: int,
     scale: float = 1.0,
     anchor: Sequence[Tensor] | None = None,
+    blocks: int = 1,
 ) -> None:
     """Take J = ``steps`` gradient steps, changing ``weights`` in place.
 
-    weights: L tensors (R, out, in); x: (R, n, d); reward: (R, n); lam, lr: (R,). A replica with lr = 0 stays as it is.
+    weights: L tensors (R, out, in); x: (R, n, d), with blocks (x, k); reward: (R, n); lam, lr: (R,). A replica with
+    lr = 0 stays as it is.
     """
     *hidden, last = weights
-    replicas, n, _ = x.shape
+    samples = inputs(x, blocks)
+    replicas, n = len(x), samples.size
     descent = -lr[:, None, None]
     # d/dtheta lam |theta - theta_0|^2 = 2 lam (theta - theta_0)
     decay = 1 + 2 * descent * lam[:, None, None]
@@ -110,50 +116,62 @@ def train_nn(
         weight.mul_(decay)
         return weight.add_(pulls[id(weight)]) if pulls else weight
 
-    f, target = x.new_empty(replicas, 1, n), 2 * reward[:, None, :] - 1
-
-    def residual_of(last: Tensor, z: Tensor) -> Tensor:
-        """2 d BCE / d f = 2 (mu(f) - r) = tanh(f / 2) - (2 r - 1); why not sigmoid: see ``link``."""
-        return f.baddbmm_(last, z, beta=0, alpha=scale / 2).tanh_().sub_(target)
-
+    f, target = x.new_empty(replicas, 1, n), 2 * samples.arrange(reward)[:, None, :] - 1
+    # 2 d BCE / d f = 2 (mu(f) - r) = tanh(f / 2) - (2 r - 1); why not sigmoid: see ``link``
+    first = samples.unpack(weights[0])
+    gradient = torch.empty_like(first)
     if not hidden:
-        x_columns = x.mT.contiguous()
         for _ in range(steps):
-            residual = residual_of(last, x_columns)
-            regularised(last).addcmul_(descent, torch.bmm(residual, x))
+            residual = samples.product(first, out=f).mul_(scale / 2).tanh_().sub_(target)
+            regularised(first).addcmul_(descent, samples.gradient(residual, out=gradient))
+        samples.pack(first, last)
         return
 
-    z = [x.mT.contiguous(), *(x.new_empty(replicas, weight.shape[1], n) for weight in hidden)]
-    z_rows = [x, *(z_l.mT for z_l in z[1:])]
-    layers = list(zip(hidden, z, z[1:], strict=False))
+    # z_1, ..., z_{L-1}, each (R, out, n')
+    z = [x.new_empty(replicas, weight.shape[1], n) for weight in hidden]
+    layers = list(zip(hidden[1:], z, z[1:], strict=False))
     below = list(reversed(range(len(hidden) - 1)))
     # Views made once: they follow what is changed in place.
-    top, z_top, z_top_rows, last_column = hidden[-1], z[-1], z_rows[-2], last.mT
+    top, z_first, z_top, last_column = hidden[-1] if layers else first, z[0], z[-1], last.mT
     residual_rows = f.expand_as(z_top)
-    product = torch.empty_like(top)
     # All that is as long as the samples is made here, so that the loop asks the system for no memory.
-    deltas = [torch.empty_like(z_l) for z_l in z[1:]]
+    deltas = [torch.empty_like(z_l) for z_l in z]
+
+    def layer_gradient(layer: int, delta: Tensor) -> Tensor:
+        """sum_i delta_i (x) z_i of hidden layer 0, 1, ..., (R, out, in)"""
+        return torch.bmm(delta, z[layer - 1].mT) if layer else samples.gradient(delta, out=gradient)
+
+    # blocks of the first layer lie one below the other, and each has all units
+    copies = top.shape[1] // last.shape[2]
     for _ in range(steps):
+        samples.product(first, out=z_first).clamp_min_(0)
         for weight, z_below, z_l in layers:
             torch.bmm(weight, z_below, out=z_l).clamp_min_(0)
-        residual_of(last, z_top)
+        f.baddbmm_(last, z_top, beta=0, alpha=scale / 2).tanh_().sub_(target)
         # Z = residual * [z > 0]; delta_{L-1} = diag(W_L) Z, whose factor W_L is multiplied to the small matrices
         delta = _masked(residual_rows, z_top, 0, grad_input=deltas[-1])
-        torch.bmm(delta, z_top_rows, out=product)
-        last_gradient = (top * product).sum(-1, keepdim=True)
+        product = layer_gradient(len(hidden) - 1, delta)
+        step = last_column * descent
+        if copies == 1:
+            last_gradient = (top * product).sum(-1, keepdim=True)
+        else:
+            # a layer of blocks has more entries than there are samples
+            last_gradient = torch.bmm(z_top, f.mT)
+            step = step.repeat(1, copies, 1)
         changes = []
         if below:
             above = last_column * top
             for layer in below:
                 torch.bmm(above.mT, delta, out=deltas[layer])
-                delta = _masked(deltas[layer], z[layer + 1], 0, grad_input=deltas[layer])
+                delta = _masked(deltas[layer], z[layer], 0, grad_input=deltas[layer])
                 above = hidden[layer]
-                changes.append((above, torch.bmm(delta, z_rows[layer])))
-        regularised(top).addcmul_(last_column * descent, product)
+                changes.append((above if layer else first, layer_gradient(layer, delta)))
+        regularised(top).addcmul_(step, product)
         regularised(last)
         last_column.addcmul_(descent, last_gradient)
-        for weight, gradient in changes:
-            regularised(weight).addcmul_(descent, gradient)
+        for weight, change in changes:
+            regularised(weight).addcmul_(descent, change)
+    samples.pack(first, weights[0])
 
 
 def loss(f: Tensor, reward: Tensor, parameters: Sequence[Tensor], lam: Tensor) -> Tensor:

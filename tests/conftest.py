@@ -12,6 +12,7 @@ from nl_lightning.callbacks import RoundCallback
 from nl_lightning.data import BanditData
 from nl_lightning.environments import Synthetic
 from nl_lightning.rounds import History
+from tests.shared_data import SHARED
 
 # The machine is noisy: no test is timed. CI tries the same examples every time, people try new ones.
 settings.register_profile("untimed", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -30,8 +31,10 @@ def _no_wandb_account(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The bundled sample is converted for this session, and not into the user's cache."""
+    """The bundled sample is converted for this session, and not into the user's cache; nor are data sets looked for
+    there."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NL_LIGHTNING_DATA", str(SHARED))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 

@@ -9,19 +9,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.error import URLError
 
 import pyarrow.parquet as pq
 import pytest
+import sklearn.datasets
 import torch
 import yaml
 
 from nl_lightning import AGENTS
 from nl_lightning.cli import main
 from nl_lightning.data import BanditData
+from nl_lightning.environments.datasets import DATASETS
 from nl_lightning.run import RunDirectory
+from tests.shared_data import shared_file
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-RUNS = sorted(path.name for path in CONFIGS.glob("*.yaml"))
+# sweep.yaml is W&B's, not fit's
+RUNS = sorted(path.name for path in CONFIGS.glob("*.yaml") if path.name != "sweep.yaml")
 H1 = f"--config={CONFIGS / 'h1.yaml'}"
 CSV = f"--config={CONFIGS / 'loggers' / 'csv.yaml'}"
 SMALL = ["--data.rounds=40", "--model.update_every=20", "--model.steps=3", "--trainer.enable_progress_bar=false"]
@@ -42,6 +47,8 @@ def fails(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.mark.parametrize("config", RUNS)
 def test_every_shipped_config_runs(config: str, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if Path(config).stem in DATASETS:
+        shared_file(Path(config).stem)
     main(["fit", f"--config={CONFIGS / config}", *SMALL, "--run.id=x"])
     (run,) = directory.glob("runs/*/x")
     assert {path.name for path in run.iterdir()} == {
@@ -61,6 +68,27 @@ def test_every_shipped_config_runs(config: str, directory: Path, capsys: pytest.
     last = dict(zip(rows["replica"].to_pylist(), rows[column].to_pylist(), strict=True))
     assert [last[r["replica"]] for r in summary["replicas"]] == [r[name] for r in summary["replicas"]]
     assert summary["agent"] in capsys.readouterr().out
+
+
+def test_a_data_set_that_is_absent(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Offline, the error says which file to put where, and no run is left behind."""
+
+    def offline(**_: object) -> None:
+        raise URLError("no network")
+
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", offline)
+    monkeypatch.setenv("NL_LIGHTNING_DATA", str(directory / "data"))
+    said = fails(["fit", f"--config={CONFIGS / 'phoneme.yaml'}", *SMALL], capsys)
+    assert f"The data set phoneme is not there: {directory / 'data'} has neither phoneme.parquet nor" in said
+    assert "Traceback" not in said
+    (directory / "mine").write_text("class,Aa\n1,2\n")
+    said = fails(["fit", f"--config={CONFIGS / 'phoneme.yaml'}", *SMALL, "--data.environment.file=mine"], capsys)
+    assert "mine: there is no column ao, dcl, iy, sh among class, aa" in said
+    said = fails(["fit", f"--config={CONFIGS / 'phoneme.yaml'}", "--data.environment.dataset=iris"], capsys)
+    assert "iris" in said
+    assert not list(directory.glob("runs/*"))
 
 
 @pytest.mark.parametrize("name", AGENTS)

@@ -4,7 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nl_lightning.design import DESIGNS, DesignKind, DiagonalDesign, FullDesign
+from nl_lightning.block_design import make_design
+from nl_lightning.design import DesignKind, DiagonalDesign, FullDesign
 from nl_lightning.networks import MLP, Factors
 
 
@@ -31,8 +32,7 @@ def prepared(design: DiagonalDesign | FullDesign, factors: Factors) -> Factors:
     """What a design takes of a network's factors."""
     like = next(design.buffers())
     places = tuple(torch.empty(factor.shape, dtype=like.dtype) for factor in factors)
-    for factor, place in zip(factors, places, strict=True):
-        design.prepare(factor.detach(), place)
+    design.prepare(tuple(factor.detach() for factor in factors), places)
     return places
 
 
@@ -43,7 +43,7 @@ def test_norm_and_logdet_equal_dense_algebra(
     sizes, replicas, observations, ridge, seed = problem
     g = torch.Generator().manual_seed(seed)
     network = MLP(sizes, range(replicas)).double()
-    design = DESIGNS[kind](network.shapes, ridge)
+    design = make_design(kind, network.shapes, ridge)
     parameters = sum(out * fan_in for out, fan_in in network.shapes)
     dense = ridge[:, None, None] * torch.eye(parameters, dtype=torch.float64)
     for step in range(observations):

@@ -11,7 +11,7 @@ from nl_lightning import NeuralLogUCB2
 from nl_lightning.environments import Synthetic
 from nl_lightning.errors import InputError
 from nl_lightning.settings import per_replica
-from nl_lightning.statistics import interval
+from nl_lightning.statistics import interval, paired
 
 BASE = {"nu": 0.1, "lam": 1.0, "kappa": 10.0, "S": 1.0}
 
@@ -186,3 +186,40 @@ def test_interval_is_the_t_interval() -> None:
     alone = interval(values[:1])
     assert np.array_equal(alone.mean, values[0])
     assert np.isnan(alone.low).all()
+
+
+@pytest.mark.parametrize(("n", "shift"), [(2, 0.0), (3, 2.0), (10, 0.3), (40, -0.1)])
+def test_paired_is_the_paired_t_test(n: int, shift: float) -> None:
+    draw = np.random.default_rng(n)
+    a = draw.normal(size=n)
+    b = a + draw.normal(scale=0.5, size=n) - shift
+    found, twin = paired(a, b), stats.ttest_rel(a, b)
+    ends = twin.confidence_interval(0.96)
+    assert found == pytest.approx((np.mean(a - b), ends.low, ends.high, twin.pvalue, n), rel=1e-9)
+    assert paired(a, b, level=0.5)[1:3] == pytest.approx(tuple(twin.confidence_interval(0.5)), rel=1e-9)
+    # the other way round only signs change
+    turned = paired(b, a)
+    assert turned == pytest.approx((-found.mean, -found.high, -found.low, found.p, n))
+
+
+def test_paired_drops_pairs_with_nan() -> None:
+    nan = np.nan
+    a, b = np.array([1.0, 5.0, nan, 2.0, 9.0]), np.array([0.5, nan, 3.0, 4.0, 8.0])
+    assert paired(a, b) == paired(a[[0, 3, 4]], b[[0, 3, 4]])
+    assert paired(a, b).n == 3
+
+
+def test_paired_of_few_pairs_has_no_interval() -> None:
+    one = paired(np.array([3.0]), np.array([1.0]))
+    assert (one.mean, one.n) == (2.0, 1)
+    assert np.isnan([one.low, one.high, one.p]).all()
+    none = paired(np.array([np.nan]), np.array([1.0]))
+    assert none.n == 0
+    assert np.isnan(none[:4]).all()
+
+
+def test_paired_of_equal_differences_leaves_nothing_to_chance() -> None:
+    values = np.array([0.1, 0.7, 1.3])
+    assert paired(values, values) == (0.0, 0.0, 0.0, 1.0, 3)
+    # 0.1 three times has a mean that is not 0.1, and so a spread that is not 0
+    assert paired(np.full(3, 0.1), np.zeros(3)) == (0.1, 0.1, 0.1, 0.0, 3)

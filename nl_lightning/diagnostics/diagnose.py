@@ -28,6 +28,7 @@ from nl_lightning.diagnostics.assumptions import Diagnosis, Problem, diagnose, l
 from nl_lightning.environments import Simulation
 from nl_lightning.errors import InputError
 from nl_lightning.files import output_directory, write_beside
+from nl_lightning.inputs import dense
 from nl_lightning.settings import SETTINGS, per_replica
 
 _MOST = 10_000
@@ -120,7 +121,7 @@ def _problem(config: Any) -> Problem:
         )
     h, own = simulation.latent(0, config.rounds), settings.of(config.replica)
     return Problem(
-        x=simulation.deal(0, config.rounds).arms[config.replica],
+        x=dense(simulation.deal(0, config.rounds).arms[config.replica], simulation.blocks),
         h=None if h is None else h[config.replica],
         width=given.width,
         depth=given.depth,

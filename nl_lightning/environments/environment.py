@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast, final
 import torch
 from torch import Tensor
 
-from nl_lightning.checks import check_finite
+from nl_lightning.checks import check_blocks, check_finite
 from nl_lightning.errors import InputError
 from nl_lightning.randomness import CHUNK
 from nl_lightning.rounds import Choice, History, Round
@@ -24,7 +24,9 @@ class Environment(ABC):
     """Where an agent's rounds come from."""
 
     dim: int
-    """d, the features of an arm"""
+    """d, the numbers of an arm: its features and, with blocks, the block's number"""
+    blocks: int = 1
+    """K where an arm is (x, k), whose last number is the block k in which x stands; 1 where an arm is x itself"""
     knows_regret: bool
     """Whether a run is judged by its regret, or else by its rewards"""
 
@@ -198,6 +200,7 @@ class Simulation(Environment):
         if not ((deal.reward == 0) | (deal.reward == 1)).all():
             raise InputError("An environment's rewards must be 0 or 1 (a click).")
         check_finite("an environment's arms", deal.arms.to(self._like))
+        check_blocks(deal.arms, self.blocks)
         check_finite("an environment's regrets", deal.regret)
 
     @abstractmethod

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from nl_lightning.checks import check_whole
 from nl_lightning.environments.environment import Deal, Simulation
+from nl_lightning.environments.seeds import check_seeds, replica_seeds
 from nl_lightning.errors import InputError
 from nl_lightning.link import mu
 from nl_lightning.randomness import CHUNK, Stream, generator
-from nl_lightning.settings import Share
 
 Function = Literal["h1", "h2", "h3", "h4", "h5", "h6"]
 
@@ -56,10 +56,7 @@ class Synthetic(Simulation):
         if function not in FUNCTIONS:
             raise InputError(f"function must be one of {', '.join(FUNCTIONS)}; got {function!r}.")
         check_whole(1, dim=dim, arms=arms, pool=pool)
-        for name, given in (("seed", seed), ("noise_seed", noise_seed)):
-            for number in given if isinstance(given, list) else [given]:
-                if number is not None:
-                    check_whole(0, **{name: number})
+        check_seeds(seed=seed, noise_seed=noise_seed)
         if arms > pool:
             raise InputError(
                 f"A round shows {arms} different vectors, but the pool has only {pool}; take pool >= arms."
@@ -72,9 +69,9 @@ class Synthetic(Simulation):
         self._parameters: list[tuple[Tensor, Tensor]] = []
 
     def _prepare(self, seeds: Sequence[int]) -> None:
-        self._noise_seeds = _seeds("noise_seed", self.noise_seed, seeds, self.share)
+        self._noise_seeds = replica_seeds("noise_seed", self.noise_seed, seeds, self.share)
         pools, probabilities, self._parameters = [], [], []
-        for seed in _seeds("seed", self.seed, seeds, self.share):
+        for seed in replica_seeds("seed", self.seed, seeds, self.share):
             g = generator(seed, Stream.PROBLEM)
 
             def uniform(*shape: int, g: torch.Generator = g) -> Tensor:
@@ -122,13 +119,3 @@ def different(uniform: Tensor, pool: int) -> Tensor:
         columns.append(column)
         taken = torch.stack(columns, dim=1).sort(dim=1).values
     return torch.stack(columns, dim=1)
-
-
-def _seeds(name: str, given: int | list[int] | None, replicas: Sequence[int], share: Share) -> list[int]:
-    if given is None:
-        return list(replicas)
-    if isinstance(given, int):
-        return [given] * len(replicas)
-    if len(given) != share.total:
-        raise InputError(f"The environment's {name} has {len(given)} entries for {share.total} replicas.")
-    return [given[replica] for replica in share.replicas]

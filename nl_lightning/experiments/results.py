@@ -23,6 +23,8 @@ class AgentResult(NamedTuple):
     """(n,), the regret or the CTR; NaN of a seed whose TrainNN diverged"""
     diverged: list[int]
     """the seeds whose TrainNN diverged"""
+    accepted: list[int] | None = None
+    """(n,), in a replay the events that each seed accepted; they tell how sure a CTR is"""
 
 
 class PanelResult(NamedTuple):

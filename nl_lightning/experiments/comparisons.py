@@ -1,0 +1,189 @@
+"""When numbers of some seeds settle a claim about agents: pure functions from final numbers to a judgement.
+
+"A is better than B" is the paired t test over the seeds that both have, two-sided at 1 - LEVEL = 4%: the claim's
+direction is significant where the 96% interval of the difference lies on its side of zero.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nl_lightning.experiments.results import AgentResult, PanelResult
+from nl_lightning.report import CTR, Measure
+from nl_lightning.statistics import LEVEL, Paired, paired
+
+ALPHA = 1 - LEVEL
+"""A p-value of at most this is significant."""
+
+AGREES, DISAGREES, NOT_SEPARABLE = "agrees", "disagrees", "not separable"
+VERDICTS = (AGREES, DISAGREES, NOT_SEPARABLE)
+
+
+class Judgement(NamedTuple):
+    """What the numbers say, and the test that says so."""
+
+    verdict: str
+    reason: str
+
+
+class Comparison(NamedTuple):
+    """The claim that the first is better than the second, on the seeds that both have."""
+
+    first: str
+    second: str
+    first_mean: float
+    second_mean: float
+    advantage: Paired
+    """of the first: positive where it is better"""
+    left_out: int
+    """seeds without a number of both, mostly because TrainNN diverged"""
+
+    @property
+    def supporting(self) -> float:
+        """The p-value for the claim: 1 where the numbers lie on the other side, or are too few."""
+        return self.advantage.p if self.advantage.n > 1 and self.advantage.mean > 0 else 1.0
+
+    @property
+    def opposing(self) -> float:
+        """The p-value against the claim."""
+        return self.advantage.p if self.advantage.n > 1 and self.advantage.mean < 0 else 1.0
+
+    @property
+    def favour(self) -> float:
+        """From -1, significant against the claim, to 1, significant for it."""
+        return (1 - self.supporting) - (1 - self.opposing)
+
+
+def compare(
+    first: AgentResult,
+    second: AgentResult,
+    measure: Measure,
+    names: tuple[str, str] | None = None,
+    handicap: float = 1.0,
+) -> Comparison:
+    """The first against the second, whose numbers are multiplied by ``handicap``.
+
+    advantage_i = better (first_i - handicap second_i),  better = -1 for regret, 1 for CTR, i over common seeds.
+    """
+    seeds = sorted(set(first.seeds) & set(second.seeds))
+    a = np.array([first.final[first.seeds.index(seed)] for seed in seeds], dtype=np.float64)
+    b = handicap * np.array([second.final[second.seeds.index(seed)] for seed in seeds], dtype=np.float64)
+    both = ~(np.isnan(a) | np.isnan(b))
+    a_mean, b_mean = (float(x[both].mean()) if both.any() else np.nan for x in (a, b))
+    name, other = names or (first.agent, second.agent)
+    advantage = paired(measure.better * a, measure.better * b)
+    return Comparison(name, other, a_mean, b_mean, advantage, int((~both).sum()))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: with p sorted, max over j <= i of min(1, (k - j + 1) p_(j)).
+
+    Rejecting those of at most alpha makes one false rejection or more with a probability of at most alpha, however
+    the k tests depend on each other.
+    """
+    adjusted = [0.0] * len(p)
+    largest = 0.0
+    for place, i in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+        largest = max(largest, min(1.0, (len(p) - place) * p[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def at_least(count: int, p: Sequence[float]) -> float:
+    """The p-value of "at least ``count`` of the k alternatives are true": (k - count + 1) p_(count).
+
+    Partial conjunction after Bonferroni (Benjamini and Heller, 2008): if fewer are true, at least k - count + 1 nulls
+    hold, and ``count`` small p-values need one of theirs.
+    """
+    return min(1.0, (len(p) - count + 1) * sorted(p)[count - 1])
+
+
+def every(comparisons: Sequence[Comparison], measure: Measure) -> Judgement:
+    """The claim that every one of k comparisons holds.
+
+    Agrees: each is significant. No correction is needed (intersection-union): where the claim is false one of the
+    comparisons is, and that one alone is found significant with a probability of at most alpha.
+    Disagrees: one is significant in the other direction after Holm's correction over the k comparisons, because
+    any of them would do. Otherwise the numbers cannot tell.
+    """
+    against = holm([comparison.opposing for comparison in comparisons])
+    least = comparisons.index(least_clear(comparisons))
+    supported = sum(comparison.supporting <= ALPHA for comparison in comparisons)
+    of = f" of {len(comparisons)} comparisons"
+    if supported == len(comparisons):
+        rest = f"; the least clear{of}, all significant" if len(comparisons) > 1 else ""
+        return Judgement(AGREES, describe(comparisons[least], measure, _next(comparisons, least, measure)) + rest)
+    text = describe(comparisons[least], measure)
+    if min(against) <= ALPHA:
+        corrected = f" (after Holm's correction over {len(against)} comparisons {probability(against[least])})"
+        opposed = sum(p <= ALPHA for p in against)
+        more = f"; {opposed}{of} are significant against the claim" if len(against) > 1 else ""
+        return Judgement(DISAGREES, text + (corrected if len(against) > 1 else "") + more)
+    rest = f"; {supported}{of} are significant for the claim" if len(comparisons) > 1 else ""
+    return Judgement(NOT_SEPARABLE, text + rest)
+
+
+def _next(comparisons: Sequence[Comparison], decisive: int, measure: Measure) -> str:
+    """ "next ", where the decisive comparison is that of the best agent with the one behind it."""
+    if len({comparison.first for comparison in comparisons}) > 1 or len(comparisons) == 1:
+        return ""
+    behind = max(comparisons, key=lambda comparison: measure.better * comparison.second_mean)
+    return "next " if behind == comparisons[decisive] else ""
+
+
+def least_clear(comparisons: Sequence[Comparison]) -> Comparison:
+    """The one that speaks least for the claim: it decides a conjunction."""
+    return min(comparisons, key=lambda comparison: (comparison.favour, comparison.advantage.mean))
+
+
+def describe(comparison: Comparison, measure: Measure, before_second: str = "") -> str:
+    """A comparison with its numbers; a positive difference is in the claim's favour."""
+    first, second, first_mean, second_mean, advantage, left_out = comparison
+    digits = measure.digits
+    # CTRs differ by less than they are
+    finer = digits + 1 if measure is CTR else digits
+    lost = f", {left_out} without a number left out" if left_out else ""
+    if advantage.n < 2:
+        return f"{first} and {before_second}{second} have {seeds(advantage.n)} in common, too few for a test{lost}"
+    return (
+        f"{first} {first_mean:.{digits}f}, {before_second}{second} {second_mean:.{digits}f}: difference "
+        f"{signed(advantage.mean, finer)} ({LEVEL:.0%} interval {signed(advantage.low, finer)} to "
+        f"{signed(advantage.high, finer)}), {probability(advantage.p)}, {seeds(advantage.n)}{lost}"
+    )
+
+
+def signed(value: float, digits: int) -> str:
+    """Rounded, and never a zero with a minus."""
+    return f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def probability(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3g}"
+
+
+def seeds(n: int) -> str:
+    return "1 seed" if n == 1 else f"{n} seeds"
+
+
+def without_numbers(panel: PanelResult, agents: Sequence[str]) -> Judgement | None:
+    """Why a claim about these agents cannot be tested in a panel, or None."""
+    reasons = []
+    for agent in agents:
+        found = [result for result in panel.agents if result.agent == agent]
+        if not found:
+            reasons.append(f"{agent} was not run")
+        elif np.isnan(found[0].final).all():
+            why = "diverged" if set(found[0].diverged) == set(found[0].seeds) else "diverged or have no number"
+            reasons.append(f"all seeds ({len(found[0].seeds)}) of {agent} {why}")
+    return Judgement(NOT_SEPARABLE, "; ".join(reasons)) if reasons else None
+
+
+def noted(judgement: Judgement, measure: Measure) -> Judgement:
+    """In a replay, with what seeds cannot tell."""
+    if measure is not CTR:
+        return judgement
+    return judgement._replace(
+        reason=f"{judgement.reason}; seeds share the log's clicks, so that this holds for this log only and its "
+        "intervals are too short"
+    )

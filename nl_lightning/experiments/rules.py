@@ -1,0 +1,207 @@
+"""What a claim says of one panel or of several, as functions from final numbers to judgements."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nl_lightning.experiments.comparisons import (
+    AGREES,
+    ALPHA,
+    DISAGREES,
+    NOT_SEPARABLE,
+    Comparison,
+    Judgement,
+    at_least,
+    compare,
+    describe,
+    every,
+    holm,
+    least_clear,
+    noted,
+    probability,
+    seeds,
+    without_numbers,
+)
+from nl_lightning.experiments.results import PanelResult
+from nl_lightning.report import Measure
+
+ALLOWANCE = 1.1
+"""Competitive with another is who has at most this many times its regret."""
+
+
+class Finding(NamedTuple):
+    """A judgement and the panel, or the panels, that it speaks of."""
+
+    panel: str
+    judgement: Judgement
+
+
+Panels = Sequence[PanelResult]
+Rule = Callable[[Panels, Measure], list[Finding]]
+
+
+def in_every_panel(agents: Sequence[str], judge: Callable[[PanelResult, Measure], Judgement]) -> Rule:
+    """The rule of a claim about agents in one panel; where one of them has no number it cannot be tested."""
+
+    def rule(panels: Panels, measure: Measure) -> list[Finding]:
+        return [
+            Finding(
+                panel.name,
+                without_numbers(panel, agents) or noted(judge(panel, measure), measure),
+            )
+            for panel in panels
+        ]
+
+    return rule
+
+
+def better(first: Sequence[str], second: Sequence[str], handicap: float = 1.0) -> Rule:
+    """Each of the first is better than each of the second, whose numbers are multiplied by ``handicap``."""
+
+    def judge(panel: PanelResult, measure: Measure) -> Judgement:
+        return every(_pairs(panel, first, second, measure, handicap), measure)
+
+    return in_every_panel([*first, *second], judge)
+
+
+def competitive(agent: str, others: Sequence[str]) -> Rule:
+    """The agent has at most 1.1 times the regret of each of the others, and so of the best of them.
+
+    "Not significantly worse" would not do: whoever measures little would find all agents competitive. So a margin
+    is stated, and the numbers must show that the agent stays within it.
+    """
+    return better([agent], others, ALLOWANCE)
+
+
+def moderate(agent: str, worse: Sequence[str], proposed: Sequence[str]) -> Rule:
+    """The agent is better than each of the worse ones, and not better than the best of the proposed ones.
+
+    Agrees: better than each of the worse ones, and not significantly better than every proposed one.
+    Disagrees: significantly worse than one of the worse ones, or better than every proposed one (whose p-value is
+    the largest of its comparisons), after Holm's correction over these.
+    """
+
+    def judge(panel: PanelResult, measure: Measure) -> Judgement:
+        over_worse = _pairs(panel, [agent], worse, measure)
+        over_proposed = _pairs(panel, [agent], proposed, measure)
+        best = least_clear(over_proposed)
+        against = holm([*(comparison.opposing for comparison in over_worse), best.supporting])
+        if min(against) <= ALPHA:
+            p = f"after Holm's correction over {len(against)} comparisons {probability(min(against))}"
+            if against[-1] == min(against):
+                return Judgement(DISAGREES, f"better than every proposed agent: {describe(best, measure)} ({p})")
+            return Judgement(DISAGREES, f"{describe(over_worse[against.index(min(against))], measure)} ({p})")
+        held = best.supporting > ALPHA and all(comparison.supporting <= ALPHA for comparison in over_worse)
+        beside = f"against the best proposed: {describe(best, measure)}"
+        return Judgement(AGREES if held else NOT_SEPARABLE, f"{describe(least_clear(over_worse), measure)}; {beside}")
+
+    return in_every_panel([agent, *worse, *proposed], judge)
+
+
+def one_among_first(candidates: Sequence[str], places: int, agents: Sequence[str]) -> Rule:
+    """One of the candidates at least has one of the first places among all agents.
+
+    A candidate has one if it is better than k = len(agents) - places of the others: at_least(k, p-values), and over
+    the candidates, any of which would do, Bonferroni's correction. None has one if ``places`` others are better than
+    each candidate: the largest over the candidates of at_least(places, p-values against it).
+    """
+
+    def judge(panel: PanelResult, measure: Measure) -> Judgement:
+        needed = len(agents) - places
+        rivals = {c: _pairs(panel, [c], [a for a in agents if a != c], measure) for c in candidates}
+        supporting = {c: at_least(needed, [pair.supporting for pair in rivals[c]]) for c in candidates}
+        opposing = {c: at_least(places, [pair.opposing for pair in rivals[c]]) for c in candidates}
+        p_for, p_against = min(1.0, len(candidates) * min(supporting.values())), max(opposing.values())
+        means = {a: float(np.nanmean(panel.of(a).final)) for a in agents}
+        leader = max(candidates, key=lambda c: measure.better * means[c])
+        place = 1 + sum(measure.better * (means[a] - means[leader]) > 0 for a in agents)
+        n = min(pair.advantage.n for pair in rivals[leader])
+        text = f"{leader} {means[leader]:.{measure.digits}f} has place {place} of {len(agents)} by its mean; "
+        if p_for <= ALPHA:
+            surest = min(candidates, key=lambda c: supporting[c])
+            proof = f"{surest} is better than {needed} of the {len(agents) - 1} others"
+            return Judgement(AGREES, f"{text}{proof}: {probability(p_for)} after correction, {seeds(n)}")
+        if p_against <= ALPHA:
+            proof = f"{places} others are better than it"
+            return Judgement(DISAGREES, f"{text}{proof}: {probability(p_against)} after correction, {seeds(n)}")
+        unclear = f"that it, or that no candidate, is among the first {places} is not significant"
+        return Judgement(
+            NOT_SEPARABLE, f"{text}{unclear} ({probability(p_for)} and {probability(p_against)}), {seeds(n)}"
+        )
+
+    return in_every_panel(agents, judge)
+
+
+def lower_at_low_dimension(agents: Sequence[str]) -> Rule:
+    """Each agent's regret is lower at the low than at the high effective dimension of the same function."""
+
+    def rule(panels: Panels, measure: Measure) -> list[Finding]:
+        named = {panel.name: panel for panel in panels}
+        findings = []
+        for function in dict.fromkeys(name.rpartition("-")[0] for name in named):
+            low, high = (named.get(f"{function}-{end}") for end in ("low", "high"))
+            if low is None or high is None:
+                judgement = Judgement(NOT_SEPARABLE, f"{function} was not run at a low and at a high dimension")
+            else:
+                judgement = (
+                    without_numbers(low, agents)
+                    or without_numbers(high, agents)
+                    or every(
+                        [
+                            compare(low.of(a), high.of(a), measure, (f"{a} at low dimension", "at high dimension"))
+                            for a in agents
+                        ],
+                        measure,
+                    )
+                )
+            findings.append(Finding(f"{function}: low, high", judgement))
+        return findings
+
+    return rule
+
+
+def same_in_all_panels(agents: Sequence[str]) -> Rule:
+    """Every seed's final number is the same, to the last bit, in all panels."""
+
+    def rule(panels: Panels, measure: Measure) -> list[Finding]:
+        where = ", ".join(panel.name for panel in panels)
+        missing = [judgement for panel in panels if (judgement := without_numbers(panel, agents))]
+        if missing or len(panels) < 2:
+            return [Finding(where, missing[0] if missing else Judgement(NOT_SEPARABLE, "only one value was run"))]
+        differing = [text for agent in agents for text in _differences(panels, agent, measure)]
+        if differing:
+            return [Finding(where, Judgement(DISAGREES, "; ".join(differing)))]
+        n = len(panels[0].of(agents[0]).seeds)
+        reason = f"the final numbers of {', '.join(agents)} are equal to the last bit in {seeds(n)}"
+        return [Finding(where, Judgement(AGREES, reason))]
+
+    return rule
+
+
+def _differences(panels: Panels, agent: str, measure: Measure) -> list[str]:
+    """The first panel and seed in which an agent's number differs from that of the first panel, if there is one."""
+    first = dict(zip(panels[0].of(agent).seeds, panels[0].of(agent).final, strict=True))
+    for panel in panels[1:]:
+        other = dict(zip(panel.of(agent).seeds, panel.of(agent).final, strict=True))
+        common = sorted(set(first) & set(other))
+        unequal = [s for s in common if not np.array_equal(first[s], other[s], equal_nan=True)]
+        if unequal or not common:
+            if not common:
+                return [f"{agent} has no seed in common in {panels[0].name} and {panel.name}"]
+            seed, digits = unequal[0], measure.digits + 2
+            return [
+                f"{agent}, seed {seed}: {first[seed]:.{digits}f} at {panels[0].name}, {other[seed]:.{digits}f} at "
+                f"{panel.name}; {len(unequal)} of {seeds(len(common))} differ"
+            ]
+    return []
+
+
+def _pairs(
+    panel: PanelResult, first: Sequence[str], second: Sequence[str], measure: Measure, handicap: float = 1.0
+) -> list[Comparison]:
+    def pair(a: str, b: str) -> Comparison:
+        names = None if handicap == 1 else (a, f"{handicap:g} times {b}")
+        return compare(panel.of(a), panel.of(b), measure, names, handicap)
+
+    return [pair(a, b) for a in first for b in second]
