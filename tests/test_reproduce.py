@@ -16,7 +16,7 @@ import torch
 
 from nl_lightning import AGENTS
 from nl_lightning.cli import main
-from nl_lightning.environments import Environment
+from nl_lightning.environments import Deal, Simulation
 from nl_lightning.errors import InputError
 from nl_lightning.experiments import obd, paper, parts, reproduce
 from nl_lightning.experiments.obd import ReplayPart
@@ -28,9 +28,16 @@ SMALL = paper.Scale(seeds=2, tuning_seeds=1, horizon=60, grid=(0.1, 100.0), repl
 TWO = ("Logistic-UCB-1", "NeuralLog-UCB-2")
 
 
-def absent() -> Environment:
-    """A data set that is not there."""
-    raise InputError("nothing.parquet is not here; put it there.")
+class Absent(Simulation):
+    """A data set that is not there; that is seen when it is read."""
+
+    dim = 5
+
+    def _prepare(self, seeds: Sequence[int]) -> None:
+        raise InputError("nothing.parquet is not here; put it there.")
+
+    def _deal_chunk(self, chunk: int) -> Deal:
+        raise AssertionError("nothing was prepared")
 
 
 def run(*arguments: str, jobs: int = 1) -> None:
@@ -53,7 +60,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         figure = paper.FIGURES[name]
         monkeypatch.setitem(paper.FIGURES, name, figure._replace(panels=figure.panels[panel : panel + 1], agents=TWO))
     figure = paper.FIGURES["fig2"]
-    panels = (figure.panels[0]._replace(environment=paper.Description("tests.test_reproduce.absent", {})),)
+    panels = (figure.panels[0]._replace(environment=paper.Description("tests.test_reproduce.Absent", {})),)
     monkeypatch.setitem(paper.FIGURES, "fig2", figure._replace(panels=panels))
     return tmp_path
 
@@ -83,6 +90,7 @@ def test_a_figure_from_the_runs_to_the_verdicts(small: Path, capsys: pytest.Capt
     assert "The paper's claims" in shown
     assert "NeuralLog-UCB-2 is best" in shown
     assert "[2/2] fig1 h1" in shown
+    assert shown.count("fig1 is finished.") == 1
     assert f"Results: {Path('out/RESULTS.md')}" in shown
     assert sorted(path.name for path in (out / "runs" / "fig1" / "h1").iterdir()) == ["LogisticUCB1", "NeuralLogUCB2"]
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -135,13 +136,16 @@ class Reproduction:
             **{name: parts.of_figure(paper.FIGURES[name], scale, self.root, self.tracked) for name in figures},
             **{log: obd.parts(log, scale, self.root, self.tracked) for log in logs},
         }
+        self._waiting: dict[str, set[str]] = {}
+        """by figure the parts that are not told of yet"""
         self.started = time.monotonic()
 
     def _look_for_data(self, figure: paper.Figure) -> None:
         """Before anything runs, see that the data are there."""
         for panel in figure.panels:
             try:
-                fits.environment_of(panel.environment)
+                # data are read when an environment is prepared for its replicas
+                fits.environment_of(panel.environment).prepare([0], torch.empty(0, device="cpu"))
             except InputError as error:
                 self.missing[figure.name] = str(error)
                 self.console.print(f"{figure.name} cannot be run: {error}", style="red", soft_wrap=True, markup=False)
@@ -156,6 +160,7 @@ class Reproduction:
         kept = sum(len(own) for own in self.parts.values()) - len(every)
         if kept:
             self.console.print(f"Parts: {kept} finished and kept, {len(every)} left.", highlight=False)
+        self._waiting = {name: {part.name for part in own} for name, own in left.items()}
         for name, own in left.items():
             if not own:
                 self._complete(name)
@@ -180,7 +185,8 @@ class Reproduction:
     def _on_done(self, task: pool.Task) -> None:
         """Save a figure as soon as its last part is finished."""
         name = cast("Part | ReplayPart", task).figure
-        if all(part.finished for part in self.parts[name]):
+        self._waiting[name].discard(task.name)
+        if not self._waiting[name]:
             self._complete(name)
 
     def _complete(self, name: str) -> None:
@@ -268,17 +274,16 @@ def finish(result: FigureResult, out: Path, command: str, tracked: tracking.Grou
 
 
 def _table(verdicts: Sequence[tuple[str, Verdict]]) -> Table:
-    """One row a claim of a figure: in which panels it holds."""
-    table = Table(title="The paper's claims", title_justify="left")
-    for head in ("figure", "claim", "agrees", "disagrees", "not separable"):
-        table.add_column(head)
+    """One row a claim of a figure: in how many panels it holds."""
+    table = Table(title="The paper's claims, and in how many panels the numbers agree", title_justify="left")
+    heads = ("figure", "claim", "agrees", "disagrees", "not separable")
+    for head in heads:
+        table.add_column(head, justify="left" if head in heads[:2] else "right")
     rows: dict[tuple[str, str], list[Verdict]] = {}
     for figure, verdict in verdicts:
         rows.setdefault((figure, verdict.claim), []).append(verdict)
     for (figure, claim), found in rows.items():
-        cells = [
-            ", ".join(verdict.panel for verdict in found if verdict.verdict == kind)
-            for kind in ("agrees", "disagrees", "not separable")
-        ]
-        table.add_row(figure, claim, *cells)
+        kinds = [verdict.verdict for verdict in found]
+        counts = [kinds.count(head) for head in heads[2:]]
+        table.add_row(figure, claim, *(str(count) if count else "" for count in counts))
     return table
