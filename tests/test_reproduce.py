@@ -95,6 +95,22 @@ def test_a_figure_from_the_runs_to_the_verdicts(small: Path, capsys: pytest.Capt
     assert sorted(path.name for path in (out / "runs" / "fig1" / "h1").iterdir()) == ["LogisticUCB1", "NeuralLogUCB2"]
 
 
+def test_a_figure_is_completed_once(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Workers may have finished the last part while an earlier one is still to be told of."""
+    whole = Part.run
+
+    def run_all(self: Part, tell: Any) -> str:
+        return [whole(self._replace(agent=agent), tell) for agent in TWO][-1]
+
+    monkeypatch.setattr(Part, "run", run_all)
+    run("fig1", "--out=out")
+    shown = capsys.readouterr().out
+    assert shown.count("fig1 is finished.") == 1
+    assert shown.index("[2/2]") < shown.index("fig1 is finished.")
+
+
 def test_finished_parts_are_kept_and_others_run(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("fig1", "--out=out")
     csv = (small / "out" / "fig1.csv").read_bytes()

@@ -168,8 +168,8 @@ def parameters(agent: str, features: int, m: int) -> int:
 
 
 def seconds(replicas: int, rounds: int, parameters: int) -> float:
-    """About what a fit takes: a round costs the same whatever is in it, TrainNN costs as much as it has to sum."""
-    return 0.1 + rounds * (0.002 + 3e-10 * replicas * rounds * parameters)
+    """About what a fit takes on one core: rounds of all replicas, and the sums of TrainNN, which grow with them."""
+    return 0.1 + rounds * (5e-4 + 2.5e-5 * replicas + 3e-10 * replicas * rounds * parameters)
 
 
 def ticks(tell: Tell, stage: str, total: int, start: float, end: float) -> fits.OnRounds:
