@@ -233,6 +233,26 @@ def test_a_part_that_fails_is_named_and_the_only_one_that_is_run_again(
     assert (small / "out" / "fig1.csv").exists()
 
 
+def test_a_figure_that_cannot_be_written_leaves_the_others(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = reproduce.finish
+
+    def broken(result: FigureResult, *args: Any) -> FigureResult:
+        if result.name == "fig1":
+            raise ZeroDivisionError("nothing to draw")
+        return written(result, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reproduce, "finish", broken)
+        assert fails("fig1", "fig4", "--out=out") == 1
+    said = capsys.readouterr()
+    assert "fig4 is finished." in said.out
+    assert "ZeroDivisionError: nothing to draw" in said.err
+    run("fig1", "fig4", "--out=out", "--resume")
+    assert "Parts: 4 finished and kept, 0 left." in capsys.readouterr().out
+
+
 def test_an_interrupt_says_how_to_go_on(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(self: Part, tell: Any) -> str:
         raise KeyboardInterrupt

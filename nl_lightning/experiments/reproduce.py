@@ -25,6 +25,9 @@ from nl_lightning.files import output_directory
 
 WHAT = (*paper.FIGURES, "obd", "all")
 
+_ORDER = [*paper.FIGURES, *(f"{log}-{varied}" for log in obd.LOGS for varied in paper.REPLAY_VARIED)]
+"""of results, whichever comes first"""
+
 _EPILOG = """examples:
   python -m nl_lightning reproduce fig1                 figure 1 as in the paper: 10 seeds, T = 2000, the whole grid
   python -m nl_lightning reproduce all --quick          everything, reduced, in minutes: to see that it works
@@ -130,8 +133,8 @@ class Reproduction:
         for name in figures:
             self._look_for_data(paper.FIGURES[name])
         figures = [name for name in figures if name not in self.missing]
-        plans.store(self.root, {name: asked[name] for name in [*figures, *logs]})
         self.tracked = tracking.Group.of(plans.identity(self.root)) if wandb else None
+        plans.store(self.root, {name: asked[name] for name in [*figures, *logs]})
         self.parts: dict[str, Sequence[Part | ReplayPart]] = {
             **{name: parts.of_figure(paper.FIGURES[name], scale, self.root, self.tracked) for name in figures},
             **{log: obd.parts(log, scale, self.root, self.tracked) for log in logs},
@@ -194,8 +197,9 @@ class Reproduction:
             for result in results(name, self.parts[name], self.scale, self.root):
                 self.results.append(finish(result, self.out, self._command(name), self.tracked))
                 self.console.print(f"{result.name} is finished.", highlight=False)
-        except (InputError, OSError) as error:
-            self.missing[name] = str(error)
+        except Exception as error:
+            # The runs are there, and those of other figures go on.
+            self.missing[name] = pool.reason(error)
 
     def _command(self, name: str) -> str:
         """What makes these numbers again, anywhere."""
@@ -205,6 +209,7 @@ class Reproduction:
     # ---- the end --------------------------------------------------------------------------------------------------
 
     def _show(self) -> None:
+        self.results.sort(key=lambda result: _ORDER.index(result.name))
         verdicts = [(result.name, verdict) for result in self.results for verdict in result.verdicts]
         if verdicts:
             self.console.print(_table(verdicts))
