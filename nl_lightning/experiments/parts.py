@@ -169,7 +169,7 @@ def parameters(agent: str, features: int, m: int) -> int:
 
 def seconds(replicas: int, rounds: int, parameters: int) -> float:
     """About what a fit takes on one core: rounds of all replicas, and the sums of TrainNN, which grow with them."""
-    return 0.1 + rounds * (5e-4 + 2.5e-5 * replicas + 3e-10 * replicas * rounds * parameters)
+    return 0.1 + rounds * (5e-4 + replicas * (2e-5 + 1e-7 * parameters + 2.2e-10 * rounds * parameters))
 
 
 def ticks(tell: Tell, stage: str, total: int, start: float, end: float) -> fits.OnRounds:
