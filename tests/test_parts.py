@@ -188,9 +188,9 @@ def test_where_no_setting_comes_through_a_shorter_step_is_tried(part: Made) -> N
     assert "takes steps of 0.001, because with 0.01 no setting" in str(made.note())
 
 
-def test_a_part_in_which_every_setting_diverges_has_no_numbers(part: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paper, "LR", (0.01,))
+def test_a_part_in_which_every_setting_diverges_has_no_numbers(part: Made) -> None:
     made = part("Logistic-UCB-1", SMALL._replace(grid=(100.0,)))
+    made = made._replace(panel=made.panel._replace(lr=(0.01,)))
     assert "diverged in every setting" in made.run(quiet)
     assert made.finished
     result = made.result()

@@ -16,7 +16,7 @@ import torch
 
 from nl_lightning import AGENTS
 from nl_lightning.cli import main
-from nl_lightning.environments import Environment
+from nl_lightning.environments import Deal, Simulation
 from nl_lightning.errors import InputError
 from nl_lightning.experiments import obd, paper, parts, reproduce
 from nl_lightning.experiments.obd import ReplayPart
@@ -28,11 +28,16 @@ SMALL = paper.Scale(seeds=2, tuning_seeds=1, horizon=60, grid=(0.1, 100.0), repl
 TWO = ("Logistic-UCB-1", "NeuralLog-UCB-2")
 
 
-class Absent(Environment):
-    """A data set that is not there."""
+class Absent(Simulation):
+    """A data set that is not there; that is seen when it is read."""
 
-    def __init__(self) -> None:
+    dim = 5
+
+    def _prepare(self, seeds: Sequence[int]) -> None:
         raise InputError("nothing.parquet is not here; put it there.")
+
+    def _deal_chunk(self, chunk: int) -> Deal:
+        raise AssertionError("nothing was prepared")
 
 
 def run(*arguments: str, jobs: int = 1) -> None:
@@ -54,9 +59,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, panel in (("fig1", 0), ("fig4", 2)):
         figure = paper.FIGURES[name]
         monkeypatch.setitem(paper.FIGURES, name, figure._replace(panels=figure.panels[panel : panel + 1], agents=TWO))
-    absent = paper.Description("tests.test_reproduce.Absent", {})
     figure = paper.FIGURES["fig2"]
-    panels = (figure.panels[0]._replace(environment=absent),)
+    panels = (figure.panels[0]._replace(environment=paper.Description("tests.test_reproduce.Absent", {})),)
     monkeypatch.setitem(paper.FIGURES, "fig2", figure._replace(panels=panels))
     return tmp_path
 
@@ -86,8 +90,25 @@ def test_a_figure_from_the_runs_to_the_verdicts(small: Path, capsys: pytest.Capt
     assert "The paper's claims" in shown
     assert "NeuralLog-UCB-2 is best" in shown
     assert "[2/2] fig1 h1" in shown
+    assert shown.count("fig1 is finished.") == 1
     assert f"Results: {Path('out/RESULTS.md')}" in shown
     assert sorted(path.name for path in (out / "runs" / "fig1" / "h1").iterdir()) == ["LogisticUCB1", "NeuralLogUCB2"]
+
+
+def test_a_figure_is_completed_once(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Workers may have finished the last part while an earlier one is still to be told of."""
+    whole = Part.run
+
+    def run_all(self: Part, tell: Any) -> str:
+        return [whole(self._replace(agent=agent), tell) for agent in TWO][-1]
+
+    monkeypatch.setattr(Part, "run", run_all)
+    run("fig1", "--out=out")
+    shown = capsys.readouterr().out
+    assert shown.count("fig1 is finished.") == 1
+    assert shown.index("[2/2]") < shown.index("fig1 is finished.")
 
 
 def test_finished_parts_are_kept_and_others_run(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,6 +231,26 @@ def test_a_part_that_fails_is_named_and_the_only_one_that_is_run_again(
     run("fig1", "fig4", "--out=out", "--resume")
     assert "Parts: 3 finished and kept, 1 left." in capsys.readouterr().out
     assert (small / "out" / "fig1.csv").exists()
+
+
+def test_a_figure_that_cannot_be_written_leaves_the_others(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = reproduce.finish
+
+    def broken(result: FigureResult, *args: Any) -> FigureResult:
+        if result.name == "fig1":
+            raise ZeroDivisionError("nothing to draw")
+        return written(result, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reproduce, "finish", broken)
+        assert fails("fig1", "fig4", "--out=out") == 1
+    said = capsys.readouterr()
+    assert "fig4 is finished." in said.out
+    assert "ZeroDivisionError: nothing to draw" in said.err
+    run("fig1", "fig4", "--out=out", "--resume")
+    assert "Parts: 4 finished and kept, 0 left." in capsys.readouterr().out
 
 
 def test_an_interrupt_says_how_to_go_on(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +417,7 @@ def test_wandb_has_a_run_for_every_final_run_and_one_for_the_figure(
     import wandb
 
     begun: list[dict[str, Any]] = []
-    logged: list[str] = []
+    logged: dict[str, list[str]] = {}
     init, log_artifact = wandb.init, wandb.Run.log_artifact
 
     def recorded(**settings: Any) -> Any:
@@ -384,7 +425,7 @@ def test_wandb_has_a_run_for_every_final_run_and_one_for_the_figure(
         return init(**settings)
 
     def kept(self: Any, artifact: Any, *args: Any, **kwargs: Any) -> Any:
-        logged.extend(artifact.manifest.entries)
+        logged[artifact.name] = sorted(artifact.manifest.entries)
         return log_artifact(self, artifact, *args, **kwargs)
 
     monkeypatch.setattr(wandb, "init", recorded)
@@ -397,6 +438,10 @@ def test_wandb_has_a_run_for_every_final_run_and_one_for_the_figure(
     ]
     assert len({run["group"] for run in begun}) == 1
     assert begun[0]["group"].startswith("reproduce-")
-    assert sorted(logged) == ["fig1-curves.csv", "fig1.csv", "fig1.json", "fig1.png", "fig1.svg"]
+    files = logged[f"{begun[0]['group']}-fig1"]
+    assert files == ["fig1-curves.csv", "fig1.csv", "fig1.json", "fig1.png", "fig1.svg"]
+    tables = [entry for entries in logged.values() for entry in entries if entry.endswith(".table.json")]
+    assert {"finals.table.json", "verdicts.table.json", "chosen.table.json"} <= set(tables)
+    assert "wandb sync" in capfd.readouterr().out
     assert len(list((small / "out").glob("wandb/offline-run-*"))) == 1
     assert len(list((small / "out" / "runs").glob("fig1/h1/*/wandb/offline-run-*"))) == 2

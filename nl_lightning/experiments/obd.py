@@ -79,8 +79,7 @@ class ReplayPart(NamedTuple):
     @property
     def cost(self) -> float:
         size = parameters(self.agent, _FEATURES, self.m or 1)
-        # of five events shown one is accepted
-        return 5 * seconds(len(self.replicas), self.scale.horizon, size)
+        return seconds(len(self.replicas), self.scale.horizon, size)
 
     @property
     def environment(self) -> paper.Description:

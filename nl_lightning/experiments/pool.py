@@ -90,7 +90,7 @@ def _ready(stage: Stage, watch: Watch) -> list[Task]:
         stage.prepare()
     except Exception as error:
         for task in stage.tasks:
-            watch.failed(task, _reason(error))
+            watch.failed(task, reason(error))
         return []
     return sorted(stage.tasks, key=lambda task: -task.cost)
 
@@ -104,10 +104,10 @@ def _attempt(task: Task, tell: Tell) -> Outcome:
             raise KeyboardInterrupt from stop
         raise
     except Exception as error:
-        return Outcome(error=_reason(error))
+        return Outcome(error=reason(error))
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """What a user can mend is told by its text; of anything else we want to know where it was."""
     mendable = isinstance(error, (InputError, OSError))
     return str(error) if mendable else "".join(traceback.format_exception(error)).rstrip()

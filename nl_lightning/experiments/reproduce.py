@@ -25,6 +25,9 @@ from nl_lightning.files import output_directory
 
 WHAT = (*paper.FIGURES, "obd", "all")
 
+_ORDER = [*paper.FIGURES, *(f"{log}-{varied}" for log in obd.LOGS for varied in paper.REPLAY_VARIED)]
+"""of results, whichever comes first"""
+
 _EPILOG = """examples:
   python -m nl_lightning reproduce fig1                 figure 1 as in the paper: 10 seeds, T = 2000, the whole grid
   python -m nl_lightning reproduce all --quick          everything, reduced, in minutes: to see that it works
@@ -130,18 +133,21 @@ class Reproduction:
         for name in figures:
             self._look_for_data(paper.FIGURES[name])
         figures = [name for name in figures if name not in self.missing]
-        plans.store(self.root, {name: asked[name] for name in [*figures, *logs]})
         self.tracked = tracking.Group.of(plans.identity(self.root)) if wandb else None
+        plans.store(self.root, {name: asked[name] for name in [*figures, *logs]})
         self.parts: dict[str, Sequence[Part | ReplayPart]] = {
             **{name: parts.of_figure(paper.FIGURES[name], scale, self.root, self.tracked) for name in figures},
             **{log: obd.parts(log, scale, self.root, self.tracked) for log in logs},
         }
+        self._waiting: dict[str, set[str]] = {}
+        """by figure the parts that are not told of yet"""
         self.started = time.monotonic()
 
     def _look_for_data(self, figure: paper.Figure) -> None:
         """Before anything runs, see that the data are there."""
         for panel in figure.panels:
             try:
+                # data are read when an environment is prepared for its replicas
                 fits.environment_of(panel.environment).prepare([0], torch.empty(0, device="cpu"))
             except InputError as error:
                 self.missing[figure.name] = str(error)
@@ -157,6 +163,7 @@ class Reproduction:
         kept = sum(len(own) for own in self.parts.values()) - len(every)
         if kept:
             self.console.print(f"Parts: {kept} finished and kept, {len(every)} left.", highlight=False)
+        self._waiting = {name: {part.name for part in own} for name, own in left.items()}
         for name, own in left.items():
             if not own:
                 self._complete(name)
@@ -181,7 +188,8 @@ class Reproduction:
     def _on_done(self, task: pool.Task) -> None:
         """Save a figure as soon as its last part is finished."""
         name = cast("Part | ReplayPart", task).figure
-        if all(part.finished for part in self.parts[name]):
+        self._waiting[name].discard(task.name)
+        if not self._waiting[name]:
             self._complete(name)
 
     def _complete(self, name: str) -> None:
@@ -189,8 +197,9 @@ class Reproduction:
             for result in results(name, self.parts[name], self.scale, self.root):
                 self.results.append(finish(result, self.out, self._command(name), self.tracked))
                 self.console.print(f"{result.name} is finished.", highlight=False)
-        except (InputError, OSError) as error:
-            self.missing[name] = str(error)
+        except Exception as error:
+            # The runs are there, and those of other figures go on.
+            self.missing[name] = pool.reason(error)
 
     def _command(self, name: str) -> str:
         """What makes these numbers again, anywhere."""
@@ -200,6 +209,7 @@ class Reproduction:
     # ---- the end --------------------------------------------------------------------------------------------------
 
     def _show(self) -> None:
+        self.results.sort(key=lambda result: _ORDER.index(result.name))
         verdicts = [(result.name, verdict) for result in self.results for verdict in result.verdicts]
         if verdicts:
             self.console.print(_table(verdicts))
@@ -207,6 +217,9 @@ class Reproduction:
             names = ", ".join(result.name for result in self.results)
             self.console.print(f"Results: {self.out / 'RESULTS.md'}", soft_wrap=True, highlight=False)
             self.console.print(f"Pictures and numbers in {self.out}: {names}", soft_wrap=True, highlight=False)
+        if self.tracked is not None and self.tracked.offline:
+            upload = f"find {shlex.quote(str(self.out))} -name 'offline-run-*' -exec wandb sync {{}} +"
+            self.console.print(f"W&B runs are offline; upload them with: {upload}", soft_wrap=True, highlight=False)
         self.console.print(f"{duration(time.monotonic() - self.started)} in all.", highlight=False)
         for name, reason in self.missing.items():
             print(f"error: {name} is missing: {reason}", file=sys.stderr)
@@ -266,17 +279,16 @@ def finish(result: FigureResult, out: Path, command: str, tracked: tracking.Grou
 
 
 def _table(verdicts: Sequence[tuple[str, Verdict]]) -> Table:
-    """One row a claim of a figure: in which panels it holds."""
-    table = Table(title="The paper's claims", title_justify="left")
-    for head in ("figure", "claim", "agrees", "disagrees", "not separable"):
-        table.add_column(head)
+    """One row a claim of a figure: in how many panels it holds."""
+    table = Table(title="The paper's claims, and in how many panels the numbers agree", title_justify="left")
+    heads = ("figure", "claim", "agrees", "disagrees", "not separable")
+    for head in heads:
+        table.add_column(head, justify="left" if head in heads[:2] else "right")
     rows: dict[tuple[str, str], list[Verdict]] = {}
     for figure, verdict in verdicts:
         rows.setdefault((figure, verdict.claim), []).append(verdict)
     for (figure, claim), found in rows.items():
-        cells = [
-            ", ".join(verdict.panel for verdict in found if verdict.verdict == kind)
-            for kind in ("agrees", "disagrees", "not separable")
-        ]
-        table.add_row(figure, claim, *cells)
+        kinds = [verdict.verdict for verdict in found]
+        counts = [kinds.count(head) for head in heads[2:]]
+        table.add_row(figure, claim, *(str(count) if count else "" for count in counts))
     return table

@@ -35,6 +35,8 @@ class Group(NamedTuple):
 
     def settings(self, directory: Path, job_type: str, name: str) -> dict[str, Any]:
         """Arguments of ``wandb.init``; the same id when a run goes on."""
+        import wandb
+
         return {
             "project": PROJECT,
             "group": self.id,
@@ -44,6 +46,8 @@ class Group(NamedTuple):
             "dir": str(directory),
             "resume": "allow",
             "mode": "offline" if self.offline else "online",
+            # its notes would run into the display of what is under way
+            "settings": wandb.Settings(silent=True),
         }
 
 
