@@ -50,7 +50,8 @@ def main(arguments: Sequence[str]) -> None:
             "Choose another one."
         ) from error
     title = options.title or ", ".join(path.resolve().name for path in options.paths)
-    progress = track(found.runs, "Reading", console=Console(stderr=True), transient=True)
+    terminal = Console(stderr=True)
+    progress = track(found.runs, "Reading", console=terminal, transient=True, disable=not terminal.is_terminal)
     entries = [entry for run in progress for entry in read_entries(run)]
     text = render(gather(title, found.runs, entries, found.left_out))
     write_beside(out, lambda path: path.write_text(text, encoding="utf-8"))

@@ -120,7 +120,7 @@ def _section(measure: Measure, entries: Sequence[Entry], runs: Sequence[StoredRu
     problems = [place(entry)[0] for entry in entries]
     crowded = len(keys) > 1 and len(entries) > _CROWD
     shown = []
-    for number, (entry, label) in enumerate(zip(entries, _labels(entries), strict=True)):
+    for number, (entry, label) in enumerate(zip(entries, _labels(entries, problems), strict=True)):
         among = number - problems.index(problems[number])
         shown.append(
             {
@@ -183,12 +183,12 @@ def _problem_text(run: StoredRun) -> str:
     return f"{name}: {arguments}; {_rounds(run):,} rounds" if arguments else f"{name}; {_rounds(run):,} rounds"
 
 
-def _labels(entries: Sequence[Entry]) -> list[str]:
+def _labels(entries: Sequence[Entry], problems: Sequence[int]) -> list[str]:
     """The agent; where it has several settings in one problem, these; where that is not enough, the run."""
     short = []
-    for entry in entries:
+    for entry, problem in zip(entries, problems, strict=True):
         agent = entry.run.summary["agent"]
-        rivals = [other for other in entries if _problem(other.run) == _problem(entry.run)]
+        rivals = (other for other, its in zip(entries, problems, strict=True) if its == problem)
         same = [other.row for other in rivals if other.run.summary["agent"] == agent]
         differing = [name for name in SETTINGS if len({row[name] for row in same}) > 1]
         short.append(", ".join([agent, *(f"{name} = {entry.row[name]:g}" for name in differing)]))

@@ -1,4 +1,4 @@
-"""Runs in a directory of their own for the tests of the report: made once a session, by the command line."""
+"""Small runs for the tests of the report, made by the command line."""
 
 from pathlib import Path
 
@@ -16,12 +16,11 @@ def fit(where: Path, config: str, name: str, *options: str) -> Path:
 
 
 def make(where: Path) -> None:
-    """Two agents on the same problems, one of them grown to 500 rounds; a grid with a diverging setting; two replays;
-    and a run that was stopped."""
+    """Two agents on the same problems, a grid with settings that diverge, two replays, and a run that was stopped."""
     fit(where, "h1", "one", "--data.rounds=500", "--model.replicas=3")
     fit(where, "h1", "two", "--data.rounds=500", "--model.replicas=4", "--model=LogisticUCB1")
     grid = "--model.grid={nu: [0.01, 0.1, 1.0], lam: [0.1, 1.0, 300.0]}"
     fit(where, "grid", "g", "--data.rounds=40", "--model.replicas=2", grid)
-    fit(where, "obd", "one", "--data.rounds=60", "--model.replicas=3")
-    fit(where, "obd", "two", "--data.rounds=60", "--model.replicas=3", "--model=NeuralLogTS1")
+    fit(where, "obd", "one", "--data.rounds=300", "--model.replicas=3")
+    fit(where, "obd", "two", "--data.rounds=300", "--model.replicas=3", "--model=NeuralLogTS1")
     fit(where, "h2", "stopped", "--data.rounds=60", "--model.replicas=2", "--trainer.max_steps=1")

@@ -105,12 +105,13 @@ def test_the_table_has_the_numbers_of_the_summary(runs: Path, data: dict[str, An
     (entry,) = entries_of(data, "ctr", "obd/one")
     rounds = pd.read_parquet(runs / "obd/one/rounds.parquet")
     clicks = rounds.groupby("replica")["reward"].sum().mean()
-    assert entry["final"][0] == pytest.approx(clicks / 60)
-    assert (entry["clicks"], entry["accepted"]) == (pytest.approx(clicks), 60)
-    # the last event that was seen is the last that was accepted: the run was given 60 rounds
+    assert clicks > 0
+    assert entry["final"][0] == pytest.approx(clicks / 300)
+    assert (entry["clicks"], entry["accepted"]) == (pytest.approx(clicks), 300)
+    # the last event that was seen is the last that was accepted: the run was given 300 rounds
     seen = (rounds.groupby("replica")["event"].max() + 1).mean()
     assert entry["seen"] == pytest.approx(seen)
-    assert entry["rate"] == pytest.approx(60 / seen)
+    assert entry["rate"] == pytest.approx(300 / seen)
     assert section(data, "ctr")["interval"] == 0.95
 
 

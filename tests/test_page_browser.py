@@ -27,7 +27,6 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
     "--virtual-time-budget=5000",
-    "--window-size=1200,900",
 ]
 
 BEFORE = """<script>
@@ -38,7 +37,7 @@ const complain = console.error;
 console.error = (...words) => { problems.push(`console: ${words.join(" ")}`); complain(...words); };
 </script>"""
 
-AFTER = """<pre id="probe"></pre><script>
+AFTER = """<pre id="probe" hidden></pre><script>
 const probe = {};
 const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
 const one = (selector, inside = document) => inside.querySelector(selector);
@@ -107,6 +106,8 @@ const rows = () => all("#configs tbody tr").length;
 probe.differing = rows();
 one("#differing").click();
 probe.everything = rows();
+probe.wide = document.documentElement.scrollWidth - window.innerWidth;
+probe.scrolled = all(".scroll").filter((node) => node.scrollWidth > node.clientWidth).length;
 probe.images = all("img, link, iframe, script[src]").length;
 probe.problems = problems;
 one("#probe").textContent = JSON.stringify(probe);
@@ -123,13 +124,14 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def opened(page: Path, before: str = BEFORE, after: str = AFTER) -> str:
+def opened(page: Path, before: str = BEFORE, after: str = AFTER, width: int = 1200) -> str:
     """The elements of a copy of the page after its script and the probe's have run."""
     assert CHROMIUM is not None
     text = page.read_text().replace("<style>", f"{before}<style>", 1).replace("</body>", f"{after}</body>")
     copy = page.with_name("probed.html")
     copy.write_text(text)
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={page.parent / 'profile'}", "--dump-dom", copy.as_uri()]
+    place = [f"--window-size={width},900", f"--user-data-dir={page.parent / 'profile'}"]
+    command = [CHROMIUM, *FLAGS, *place, "--dump-dom", copy.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
 
 
@@ -138,10 +140,14 @@ def dom(where: Path) -> str:
     return opened(where / "page.html")
 
 
+def probed(dom: str) -> dict[str, Any]:
+    (found,) = re.findall(r'<pre id="probe"[^>]*>(.+?)</pre>', dom, re.DOTALL)
+    return json.loads(html.unescape(found))
+
+
 @pytest.fixture(scope="module")
 def probe(dom: str) -> dict[str, Any]:
-    (found,) = re.findall(r'<pre id="probe">(.+?)</pre>', dom, re.DOTALL)
-    return json.loads(html.unescape(found))
+    return probed(dom)
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +224,7 @@ def test_numbers_are_read_off(probe: dict[str, Any], data: dict[str, Any]) -> No
 def test_reward_per_event_is_the_ctr_and_the_logging_policy_is_beside_it(
     probe: dict[str, Any], data: dict[str, Any]
 ) -> None:
+    assert any(value != "0" for value in probe["each"]["values"])
     for entry, value in zip(data["sections"][1]["entries"], probe["each"]["values"], strict=True):
         assert value == shown(entry["series"]["value"]["mean"][-1] / entry["t"][-1])
     assert probe["policy"] == "0.0038"
@@ -263,3 +270,11 @@ def test_differences_are_against_the_chosen_baseline(probe: dict[str, Any], data
 def test_configs_show_what_differs_and_then_all(probe: dict[str, Any], data: dict[str, Any]) -> None:
     assert probe["differing"] == sum(row["differs"] for row in data["configs"])
     assert probe["everything"] == len(data["configs"]) > probe["differing"]
+
+
+def test_in_a_narrow_window_tables_scroll_and_not_the_page(where: Path, probe: dict[str, Any]) -> None:
+    narrow = probed(opened(where / "page.html", width=500))
+    assert narrow["problems"] == []
+    assert narrow["wide"] <= 0
+    assert probe["wide"] <= 0
+    assert narrow["scrolled"] > probe["scrolled"]

@@ -66,7 +66,7 @@ def test_the_grid_chooses_as_a_plain_loop_over_settings_and_seeds(part: Made, fi
     assert {row["diverged"] for row in rows} == {0, 2}
     result = made.result()
     assert (result.settings["nu"], result.settings["lam"]) == best
-    assert result.settings == {"nu": best[0], "lam": best[1], "kappa": 10.0, "S": 1.0, "m": 20}
+    assert result.settings == {"nu": best[0], "lam": best[1], "lr": 0.01, "kappa": 10.0, "S": 1.0, "m": 20}
     for seed in (0, 1):
         agent = NeuralLogUCB2(dim=20, nu=best[0], lam=best[1], kappa=10.0, S=1.0, seed=seed, lr=0.01)
         alone = fit(agent, rounds=100, arms=5, pool=2500)[1].regret.sum()
@@ -78,7 +78,8 @@ def test_tuned_on_seeds_that_the_final_run_does_not_use(part: Made) -> None:
     made = part("Logistic-UCB-1")
     made.run(quiet)
     searched, final = (
-        json.loads((made.directory / where / "summary.json").read_text())["replicas"] for where in ("tuning", ".")
+        json.loads((made.directory / where / "summary.json").read_text())["replicas"]
+        for where in ("tuning-lr=0.01", ".")
     )
     assert {row["seed"] for row in searched} == {1000, 1001}
     assert [row["seed"] for row in final] == made.result().seeds == [0, 1]
@@ -93,7 +94,10 @@ def test_the_files_of_a_part(part: Made) -> None:
     line = made.run(quiet)
     assert made.finished
     assert line.startswith("regret ")
-    assert sorted(path.name for path in (made.directory / "tuning").iterdir()) == ["config.yaml", "summary.json"]
+    assert sorted(path.name for path in (made.directory / "tuning-lr=0.01").iterdir()) == [
+        "config.yaml",
+        "summary.json",
+    ]
     assert {"config.yaml", "summary.json", "rounds.parquet", "checkpoints"} <= {
         p.name for p in made.directory.iterdir()
     }
@@ -116,11 +120,18 @@ def test_a_run_is_repeated_by_its_config(
     main(["fit", f"--resume={made.directory}"])
     assert "This run is finished" in capsys.readouterr().out
     # a grid as well
-    config = yaml.safe_load((made.directory / "tuning" / "config.yaml").read_text())
+    config = yaml.safe_load((made.directory / "tuning-lr=0.01" / "config.yaml").read_text())
     assert config["model"]["init_args"]["grid"] == {"nu": [0.1, 100.0], "lam": [0.1, 100.0]}
-    main(["fit", f"--config={made.directory / 'tuning' / 'config.yaml'}", f"--run.dir={tmp_path}", "--run.name=g"])
+    main(
+        [
+            "fit",
+            f"--config={made.directory / 'tuning-lr=0.01' / 'config.yaml'}",
+            f"--run.dir={tmp_path}",
+            "--run.name=g",
+        ]
+    )
     (summary,) = (tmp_path / "g").glob("*/summary.json")
-    searched = json.loads((made.directory / "tuning" / "summary.json").read_text())
+    searched = json.loads((made.directory / "tuning-lr=0.01" / "summary.json").read_text())
     assert json.loads(summary.read_text())["over_replicas"] == searched["over_replicas"]
 
 
@@ -152,7 +163,7 @@ def test_a_part_that_was_cut_off_goes_on_to_the_same_result(
     whole.run(quiet)
     with pytest.raises(Stopped):
         cut.run(stop_at(stage, 70))
-    where = cut.directory / "tuning" if stage == "tuning" else cut.directory
+    where = cut.directory / "tuning-lr=0.01" if stage == "tuning" else cut.directory
     assert (where / "checkpoints" / "last.ckpt").exists()
     assert not cut.finished
     rounds: list[int] = []
@@ -162,7 +173,22 @@ def test_a_part_that_was_cut_off_goes_on_to_the_same_result(
     assert whole.tuning_rows() == cut.tuning_rows()
 
 
-def test_a_part_in_which_every_setting_diverges_has_no_numbers(part: Made) -> None:
+def test_where_no_setting_comes_through_a_shorter_step_is_tried(part: Made) -> None:
+    made = part("Logistic-UCB-1", SMALL._replace(grid=(100.0,)))
+    assert made.run(quiet).endswith("lr 0.001")
+    assert made.finished
+    assert [(row["lr"], row["diverged"], row["chosen"]) for row in made.tuning_rows()] == [
+        (0.01, 2, False),
+        (0.001, 0, True),
+    ]
+    assert made.result().settings["lr"] == 0.001
+    config = yaml.safe_load((made.directory / "config.yaml").read_text())
+    assert config["model"]["init_args"]["lr"] == 0.001
+    assert "takes steps of 0.001, because with 0.01 no setting" in str(made.note())
+
+
+def test_a_part_in_which_every_setting_diverges_has_no_numbers(part: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paper, "LR", (0.01,))
     made = part("Logistic-UCB-1", SMALL._replace(grid=(100.0,)))
     assert "diverged in every setting" in made.run(quiet)
     assert made.finished

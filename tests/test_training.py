@@ -63,3 +63,25 @@ def test_a_replica_with_step_zero_stays() -> None:
     before = [w[1].clone() for w in network.weights]
     train_nn(list(network.weights), torch.randn(2, 5, 4), torch.ones(2, 5), torch.ones(2), torch.tensor([0.1, 0]), 3)
     assert all(torch.equal(w[1], b) for w, b in zip(network.weights, before, strict=True))
+
+
+def test_numbers_too_small_to_be_normal_count_as_zero_in_train_nn_only() -> None:
+    """A dead unit's weights shrink until a CPU takes many times as long for them."""
+    network = MLP([4, 8, 1], [0])
+    ones = torch.ones(1)
+    with torch.no_grad():
+        network.weights[0][:, 0] = 1e-37
+        network.weights[1][:, :, 0] = 0
+    x, reward = torch.rand(1, 5, 4), torch.ones(1, 5)
+    # 1 - 2 lr lam = 0.8 a step, and no gradient: 1e-37 * 0.8^20 is not normal
+    train_nn(list(network.weights), x, reward, 10 * ones, 0.01 * ones, steps=20)
+    assert not network.weights[0][0, 0].any()
+    assert network.weights[0][0, 1:].all()
+    small = torch.full((3,), 1e-38)
+    assert (small * 0.1 > 0).all()
+    try:
+        torch.set_flush_denormal(True)
+        train_nn(list(network.weights), x, reward, ones, 0.01 * ones, steps=1)
+        assert not (small * 0.1 > 0).any()
+    finally:
+        torch.set_flush_denormal(False)

@@ -28,7 +28,7 @@ class Classification(Simulation):
     Args:
         dataset: mnist, mushroom, shuttle, magic, banknote or phoneme.
         file: the data set as Parquet or CSV; left out, <dataset>.parquet or <dataset>.csv in the directory that the
-            environment variable NL_LIGHTNING_DATA names, or else in ~/.cache/nl_lightning, and if there is none, it is
+            environment variable NL_LIGHTNING_DATA names, or else in ~/.cache/nl-lightning, and if there is none, it is
             downloaded from OpenML into that directory.
         dense: deal the dK numbers themselves, for agents that know of no blocks, such as those of theory mode.
         seed: seed of the problem (the values of mushroom's categories; the other data sets have none). One number gives

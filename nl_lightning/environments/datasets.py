@@ -1,6 +1,6 @@
 """The paper's classification data sets: in a file that the user has, in the cache, or in OpenML.
 
-The cache is the directory that the environment variable NL_LIGHTNING_DATA names, or else ~/.cache/nl_lightning. What is
+The cache is the directory that the environment variable NL_LIGHTNING_DATA names, or else ~/.cache/nl-lightning. What is
 downloaded is stored there as ``<name>.parquet``, with its SHA-256 beside it. A file of the user, Parquet or CSV, may be
 put there under the same name, or be named itself.
 """
@@ -157,7 +157,7 @@ def load(name: str, file: str | None = None, cache: str | None = None) -> Table:
 
 
 def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nl_lightning"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nl-lightning"
 
 
 def _cached(directory: Path, name: str) -> Path | None:

@@ -88,7 +88,7 @@ def table_of(frame: pd.DataFrame, description: Description, origin: str) -> Tabl
     x = np.empty((len(frame), len(columns)), np.uint8 if description.kind == "images" else np.float64)
     for place, name in enumerate(columns):
         numbers = _numbers(frame[name], origin)
-        if x.dtype == np.uint8 and ((numbers < 0) | (numbers > 255) | (numbers % 1 != 0)).any():
+        if x.dtype == np.uint8 and (numbers != np.rint(numbers).clip(0, 255)).any():
             raise InputError(f"{origin}: {name} must be a pixel, a whole number from 0 to 255.")
         x[:, place] = numbers
     return Table(torch.from_numpy(x), labels)

@@ -91,6 +91,7 @@ class ReplayPart(NamedTuple):
         settings = {
             **{name: value for name, value in paper.FIXED.items() if name not in ("kappa", "S")},
             **({} if self.m is None else network(self.agent, self.m)),
+            "lr": paper.LR[0],
             "nu": shared["nu"],
             "lam": shared["lam"],
             "kappa": [kappa for (kappa, _), _ in self.replicas],

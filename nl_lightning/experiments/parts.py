@@ -1,9 +1,10 @@
 """A part of a figure: one agent in one panel. First its grid search, then its final run with what the search chose.
 
-    <root>/<figure>/<panel>/<agent>/          the final run
-    <root>/<figure>/<panel>/<agent>/tuning/   the grid search, every setting and tuning seed a replica of one run
+    <root>/<figure>/<panel>/<agent>/                  the final run
+    <root>/<figure>/<panel>/<agent>/tuning-lr=0.01/   the grid search, every setting and tuning seed a replica
 
-The search has seeds, and with them problems, that the final run does not have.
+The search has seeds, and with them problems, that the final run does not have. Where no setting of the grid comes
+through on all tuning seeds, another search has a shorter step of TrainNN.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,8 +27,27 @@ class Chosen(NamedTuple):
 
     nu: float
     lam: float
+    lr: float
     diverged: int
     """tuning seeds that diverged; 0 unless every setting has some"""
+
+
+class Search(NamedTuple):
+    """A grid search that is finished: the step of TrainNN, and its summary."""
+
+    lr: float
+    summary: dict[str, Any]
+
+    def chosen(self) -> Chosen | None:
+        """The lowest mean regret where no tuning seed diverged, else where the fewest did; None if all did."""
+        best = self.summary["over_replicas"][0]
+        return None if best["regret"] is None else Chosen(best["nu"], best["lam"], self.lr, best["diverged"])
+
+    @property
+    def last(self) -> bool:
+        """Whether no other search follows: a setting came through on all tuning seeds, or no shorter step is left."""
+        choice = self.chosen()
+        return self.lr == paper.LR[-1] or (choice is not None and not choice.diverged)
 
 
 class Part(NamedTuple):
@@ -67,14 +87,14 @@ class Part(NamedTuple):
 
     # ---- what is run ----------------------------------------------------------------------------------------------
 
-    def tuning(self) -> Fit:
+    def tuning(self, lr: float) -> Fit:
         """Every nu and lam with every tuning seed."""
         values = list(self.scale.grid)
-        settings = {"grid": {"nu": values, "lam": values}, "replicas": self.scale.tuning_seeds}
-        return self._fit(self.directory / "tuning", settings, paper.FIRST_TUNING_SEED)
+        settings = {"grid": {"nu": values, "lam": values}, "replicas": self.scale.tuning_seeds, "lr": lr}
+        return self._fit(search_directory(self.directory, lr), settings, paper.FIRST_TUNING_SEED)
 
     def final(self, chosen: Chosen) -> Fit:
-        settings = {"nu": chosen.nu, "lam": chosen.lam, "replicas": self.scale.seeds}
+        settings = {"nu": chosen.nu, "lam": chosen.lam, "replicas": self.scale.seeds, "lr": chosen.lr}
         return self._fit(self.directory, settings, 0)
 
     def _fit(self, directory: Path, settings: Mapping[str, Any], seed: int) -> Fit:
@@ -86,9 +106,14 @@ class Part(NamedTuple):
         """Run what is not finished; a line on what came out."""
         environment = fits.environment_of(self.panel.environment)
         searched, horizon = self.costs[0] / self.cost, self.scale.horizon
-        found = fits.run(self.tuning(), environment, ticks(tell, "tuning", horizon, 0, searched))
-        fits.drop_rounds(self.directory / "tuning")
-        choice = chosen(found)
+        for lr in paper.LR:
+            start = 0 if lr == paper.LR[0] else searched
+            told = ticks(tell, "tuning", horizon, start, searched)
+            search = Search(lr, fits.run(self.tuning(lr), environment, told))
+            fits.drop_rounds(search_directory(self.directory, lr))
+            if search.last:
+                break
+        choice = search.chosen()
         if choice is None:
             return "TrainNN diverged in every setting of the grid"
         with tracking.run(self.tracked, self.directory, self.figure, self.panel.name, self.agent) as loggers:
@@ -96,52 +121,58 @@ class Part(NamedTuple):
             summary = fits.run(self.final(choice), environment, told, loggers)
         row = summary["over_replicas"][0]
         lost = f", {row['diverged']} of {self.scale.seeds} seeds diverged" if row["diverged"] else ""
-        return f"regret {report.estimate(row, report.REGRET)[0]} with nu {choice.nu:g}, lam {choice.lam:g}{lost}"
+        step = f", lr {choice.lr:g}" if choice.lr != paper.LR[0] else ""
+        return f"regret {report.estimate(row, report.REGRET)[0]} with nu {choice.nu:g}, lam {choice.lam:g}{step}{lost}"
 
     # ---- what came out --------------------------------------------------------------------------------------------
 
-    def searched(self) -> dict[str, Any] | None:
-        """The summary of the grid search, once it is finished."""
-        return finished(self.directory / "tuning")
-
     @property
     def finished(self) -> bool:
-        found = self.searched()
-        return found is not None and (chosen(found) is None or finished(self.directory) is not None)
+        found = searches(self.directory)
+        return bool(found) and found[-1].last and (found[-1].chosen() is None or finished(self.directory) is not None)
 
     def seconds(self) -> float:
-        found = [finished(self.directory / "tuning"), finished(self.directory)]
-        return float(sum(summary["seconds"] for summary in found if summary))
+        found = [search.summary for search in searches(self.directory)]
+        return float(sum(summary["seconds"] for summary in (*found, finished(self.directory)) if summary))
 
     def result(self) -> AgentResult:
-        found = self.searched()
-        assert found is not None, self.name
-        choice, summary = chosen(found), finished(self.directory)
+        choice, summary = searches(self.directory)[-1].chosen(), finished(self.directory)
         used = {name: paper.FIXED[name] for name in ("kappa", "S")} | width(self.agent, paper.NETWORK["width"])
         if choice is None or summary is None:
-            return nothing(self.agent, {"nu": np.nan, "lam": np.nan, **used}, self.seeds)
-        settings = {"nu": choice.nu, "lam": choice.lam, **used}
+            return nothing(self.agent, {"nu": np.nan, "lam": np.nan, "lr": np.nan, **used}, self.seeds)
+        settings = {"nu": choice.nu, "lam": choice.lam, "lr": choice.lr, **used}
         return of_replicas(self.directory, summary, settings, range(self.scale.seeds))
 
     def tuning_rows(self) -> list[dict[str, Any]]:
-        """Every setting of the grid: the mean regret of the seeds that did not diverge, and how many did."""
-        found = self.searched()
-        assert found is not None, self.name
-        choice = chosen(found)
-        rows = sorted(found["over_replicas"], key=lambda row: (row["nu"], row["lam"]))
+        """Every setting of the grids: the mean regret of the seeds that did not diverge, and how many did."""
+        found = searches(self.directory)
+        choice = found[-1].chosen()
         return [
             {
                 "panel": self.panel.name,
                 "agent": self.agent,
+                "lr": search.lr,
                 "nu": row["nu"],
                 "lam": row["lam"],
                 "mean": row["regret"],
                 "seeds": len(row["replicas"]),
                 "diverged": row["diverged"],
-                "chosen": choice is not None and (row["nu"], row["lam"]) == choice[:2],
+                "chosen": choice is not None and (row["nu"], row["lam"], search.lr) == choice[:3],
             }
-            for row in rows
+            for search in found
+            for row in sorted(search.summary["over_replicas"], key=lambda row: (row["nu"], row["lam"]))
         ]
+
+    def note(self) -> str | None:
+        """Where the step is not the paper's, and why."""
+        *before, search = searches(self.directory)
+        if not before:
+            return None
+        tried = " and ".join(f"{other.lr:g}" for other in before)
+        return (
+            f"{self.agent} on {self.panel.name}: TrainNN takes steps of {search.lr:g}, because with {tried} no setting "
+            "of the grid came through on all tuning seeds."
+        )
 
 
 def of_figure(
@@ -188,10 +219,21 @@ def finished(directory: Path) -> dict[str, Any] | None:
     return summary if summary and summary["finished"] else None
 
 
-def chosen(searched: Mapping[str, Any]) -> Chosen | None:
-    """The lowest mean regret where no tuning seed diverged, else where the fewest did; None if no seed came through."""
-    best = searched["over_replicas"][0]
-    return None if best["regret"] is None else Chosen(best["nu"], best["lam"], best["diverged"])
+def search_directory(directory: Path, lr: float) -> Path:
+    return directory / f"tuning-lr={lr:g}"
+
+
+def searches(directory: Path) -> list[Search]:
+    """The grid searches of a part that are finished, up to the last one that was needed."""
+    found: list[Search] = []
+    for lr in paper.LR:
+        summary = finished(search_directory(directory, lr))
+        if summary is None:
+            break
+        found.append(Search(lr, summary))
+        if found[-1].last:
+            break
+    return found
 
 
 def of_replicas(
@@ -205,7 +247,9 @@ def of_replicas(
     final = [np.nan if row["seed"] in lost or row[measure.name] is None else row[measure.name] for row in rows]
     seeds = [row["seed"] for row in rows]
     value = curves.value[list(replicas)]
-    return AgentResult(summary["agent"], settings, seeds, curves.t, value, np.array(final, dtype=np.float64), lost)
+    accepted = [row["accepted"] for row in rows] if measure is report.CTR else None
+    final_array = np.array(final, dtype=np.float64)
+    return AgentResult(summary["agent"], settings, seeds, curves.t, value, final_array, lost, accepted)
 
 
 def nothing(agent: str, settings: dict[str, float], seeds: list[int]) -> AgentResult:

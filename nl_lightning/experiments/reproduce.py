@@ -243,7 +243,7 @@ def results(name: str, own: Sequence[Part | ReplayPart], scale: paper.Scale, roo
         for panel in figure.panels
     ]
     tuning: list[dict[str, Any]] = [row for part in figure_parts for row in part.tuning_rows()]
-    notes = [*_reductions(scale), *figure.notes]
+    notes = [*_reductions(scale), *figure.notes, *filter(None, (part.note() for part in figure_parts))]
     seconds = sum(part.seconds() for part in own)
     return [FigureResult(name, figure.title, "regret", panels, [], tuning, notes, seconds)]
 

@@ -13,7 +13,7 @@ class AgentResult(NamedTuple):
     agent: str
     """its name in the paper's tables"""
     settings: dict[str, float]
-    """nu, lam, kappa, S and, of a network, its width m"""
+    """nu, lam, kappa, S, TrainNN's step lr and, of a network, its width m"""
     seeds: list[int]
     t: NDArray[np.int64]
     """(P,), the rounds of the curves"""
@@ -67,7 +67,7 @@ class FigureResult(NamedTuple):
     panels: Sequence[PanelResult]
     verdicts: Sequence[Verdict]
     tuning: list[dict[str, Any]]
-    """rows of the grid search: panel, agent, nu, lam, mean, seeds, diverged, chosen"""
+    """rows of the grid search: panel, agent, lr, nu, lam, mean, seeds, diverged, chosen"""
     notes: list[str]
     """what was reduced or differs from the paper"""
     seconds: float

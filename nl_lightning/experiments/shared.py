@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.experiments import paper
-from nl_lightning.experiments.parts import finished
+from nl_lightning.experiments.parts import finished, search_directory
 from nl_lightning.files import write_beside
 
 
@@ -30,7 +30,10 @@ def shared_settings(root: Path) -> dict[str, Shared]:
     for figure in paper.FIGURES.values():
         for panel in figure.panels:
             for agent in figure.agents:
-                summary = finished(root / figure.name / panel.name / AGENTS[agent].__name__ / "tuning")
+                # with another step than the replay's, other settings are good
+                summary = finished(
+                    search_directory(root / figure.name / panel.name / AGENTS[agent].__name__, paper.LR[0])
+                )
                 if summary:
                     found[agent][f"{figure.name} {panel.name}"] = summary["over_replicas"]
     return {agent: best_of(agent, grids) for agent, grids in found.items()}

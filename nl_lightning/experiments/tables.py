@@ -7,6 +7,7 @@ import numpy as np
 from nl_lightning.experiments import paper_table
 from nl_lightning.experiments.claims import tally
 from nl_lightning.experiments.comparisons import VERDICTS
+from nl_lightning.experiments.paper import LR
 from nl_lightning.experiments.results import AgentResult, FigureResult, Verdict
 from nl_lightning.report import CTR, MEASURES, Measure
 from nl_lightning.statistics import interval, wilson
@@ -58,7 +59,8 @@ def chosen(result: FigureResult) -> str:
     """Agents by panels: the settings of the final runs."""
 
     def show(agent: AgentResult) -> str:
-        return ", ".join(f"{agent.settings[name]:g}" if name in agent.settings else "-" for name in ("nu", "lam"))
+        shown = [f"{agent.settings[name]:g}" if name in agent.settings else "-" for name in ("nu", "lam")]
+        return ", ".join([*shown, *([f"lr {agent.settings['lr']:g}"] if _other_step(agent) else [])])
 
     return _by_panel(result, show)
 
@@ -79,7 +81,7 @@ def summary(results: Sequence[FigureResult], headings: dict[str, str]) -> str:
 
 
 def grids(result: FigureResult) -> list[tuple[str, str]]:
-    """The grid search of every panel and agent, nu by lam: its heading and its table.
+    """The grid searches of every panel and agent, nu by lam: heading and table.
 
     A cell is the mean over the tuning seeds; "x" marks a setting that diverged, with how many of its seeds; the
     chosen setting is bold.
@@ -88,15 +90,20 @@ def grids(result: FigureResult) -> list[tuple[str, str]]:
     found = []
     for panel in result.panels:
         for agent in panel.agents:
-            rows = [row for row in result.tuning if (row["panel"], row["agent"]) == (panel.name, agent.agent)]
-            if not rows:
-                continue
-            cells = {(row["nu"], row["lam"]): _grid_cell(row, digits) for row in rows}
-            nus, lams = (sorted({row[name] for row in rows}) for name in ("nu", "lam"))
-            body = [[f"nu = {nu:g}", *(cells.get((nu, lam), "") for lam in lams)] for nu in nus]
-            head = ["", *(f"lam = {lam:g}" for lam in lams)]
-            found.append((f"{panel.name}, {agent.agent}", markdown(head, body, right=1)))
+            own = [row for row in result.tuning if (row["panel"], row["agent"]) == (panel.name, agent.agent)]
+            for lr in dict.fromkeys(row["lr"] for row in own):
+                rows = [row for row in own if row["lr"] == lr]
+                cells = {(row["nu"], row["lam"]): _grid_cell(row, digits) for row in rows}
+                nus, lams = (sorted({row[name] for row in rows}) for name in ("nu", "lam"))
+                body = [[f"nu = {nu:g}", *(cells.get((nu, lam), "") for lam in lams)] for nu in nus]
+                head = ["", *(f"lam = {lam:g}" for lam in lams)]
+                found.append((f"{panel.name}, {agent.agent}, lr = {lr:g}", markdown(head, body, right=1)))
     return found
+
+
+def _other_step(agent: AgentResult) -> bool:
+    """Whether TrainNN's step is not the paper's."""
+    return agent.settings.get("lr", LR[0]) != LR[0]
 
 
 def replay_table(results: Sequence[FigureResult], with_paper: bool) -> str:
