@@ -289,7 +289,7 @@ def test_where_a_file_is_looked_for(cache: Path, tmp_path: Path, monkeypatch: py
         return round(float(load("banknote", **where).x[0, 3]) - before)
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    put(tmp_path / "home" / "nl_lightning", "csv", 1)
+    put(tmp_path / "home" / "nl-lightning", "csv", 1)
     put(cache, "csv", 2)
     assert found() == 2
     put(cache, "parquet", 3)
@@ -301,7 +301,7 @@ def test_where_a_file_is_looked_for(cache: Path, tmp_path: Path, monkeypatch: py
     assert found() == 1
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    put(tmp_path / ".cache" / "nl_lightning", "csv", 5)
+    put(tmp_path / ".cache" / "nl-lightning", "csv", 5)
     assert found() == 5
     assert found(file="~/other/banknote.parquet") == 4
 

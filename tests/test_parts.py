@@ -23,6 +23,8 @@ from tests.conftest import Fit
 SMALL = paper.Scale(seeds=2, tuning_seeds=2, horizon=100, grid=(0.1, 100.0), replay_seeds=2, events=1000)
 """lam = 100 diverges at the first call of TrainNN: lr * lam >= 1."""
 
+SEARCH = "tuning-lr=0.01"
+
 Made = Callable[..., Part]
 
 
@@ -78,8 +80,7 @@ def test_tuned_on_seeds_that_the_final_run_does_not_use(part: Made) -> None:
     made = part("Logistic-UCB-1")
     made.run(quiet)
     searched, final = (
-        json.loads((made.directory / where / "summary.json").read_text())["replicas"]
-        for where in ("tuning-lr=0.01", ".")
+        json.loads((made.directory / where / "summary.json").read_text())["replicas"] for where in (SEARCH, ".")
     )
     assert {row["seed"] for row in searched} == {1000, 1001}
     assert [row["seed"] for row in final] == made.result().seeds == [0, 1]
@@ -94,7 +95,7 @@ def test_the_files_of_a_part(part: Made) -> None:
     line = made.run(quiet)
     assert made.finished
     assert line.startswith("regret ")
-    assert sorted(path.name for path in (made.directory / "tuning-lr=0.01").iterdir()) == [
+    assert sorted(path.name for path in (made.directory / SEARCH).iterdir()) == [
         "config.yaml",
         "summary.json",
     ]
@@ -120,18 +121,18 @@ def test_a_run_is_repeated_by_its_config(
     main(["fit", f"--resume={made.directory}"])
     assert "This run is finished" in capsys.readouterr().out
     # a grid as well
-    config = yaml.safe_load((made.directory / "tuning-lr=0.01" / "config.yaml").read_text())
+    config = yaml.safe_load((made.directory / SEARCH / "config.yaml").read_text())
     assert config["model"]["init_args"]["grid"] == {"nu": [0.1, 100.0], "lam": [0.1, 100.0]}
     main(
         [
             "fit",
-            f"--config={made.directory / 'tuning-lr=0.01' / 'config.yaml'}",
+            f"--config={made.directory / SEARCH / 'config.yaml'}",
             f"--run.dir={tmp_path}",
             "--run.name=g",
         ]
     )
     (summary,) = (tmp_path / "g").glob("*/summary.json")
-    searched = json.loads((made.directory / "tuning-lr=0.01" / "summary.json").read_text())
+    searched = json.loads((made.directory / SEARCH / "summary.json").read_text())
     assert json.loads(summary.read_text())["over_replicas"] == searched["over_replicas"]
 
 
@@ -163,7 +164,7 @@ def test_a_part_that_was_cut_off_goes_on_to_the_same_result(
     whole.run(quiet)
     with pytest.raises(Stopped):
         cut.run(stop_at(stage, 70))
-    where = cut.directory / "tuning-lr=0.01" if stage == "tuning" else cut.directory
+    where = cut.directory / SEARCH if stage == "tuning" else cut.directory
     assert (where / "checkpoints" / "last.ckpt").exists()
     assert not cut.finished
     rounds: list[int] = []
@@ -187,9 +188,9 @@ def test_where_no_setting_comes_through_a_shorter_step_is_tried(part: Made) -> N
     assert "takes steps of 0.001, because with 0.01 no setting" in str(made.note())
 
 
-def test_a_part_in_which_every_setting_diverges_has_no_numbers(part: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paper, "LR", (0.01,))
+def test_a_part_in_which_every_setting_diverges_has_no_numbers(part: Made) -> None:
     made = part("Logistic-UCB-1", SMALL._replace(grid=(100.0,)))
+    made = made._replace(panel=made.panel._replace(lr=(0.01,)))
     assert "diverged in every setting" in made.run(quiet)
     assert made.finished
     result = made.result()

@@ -44,10 +44,10 @@ class Search(NamedTuple):
         return None if best["regret"] is None else Chosen(best["nu"], best["lam"], self.lr, best["diverged"])
 
     @property
-    def last(self) -> bool:
-        """Whether no other search follows: a setting came through on all tuning seeds, or no shorter step is left."""
+    def settled(self) -> bool:
+        """Whether a setting came through on all tuning seeds, so that no shorter step need be tried."""
         choice = self.chosen()
-        return self.lr == paper.LR[-1] or (choice is not None and not choice.diverged)
+        return choice is not None and not choice.diverged
 
 
 class Part(NamedTuple):
@@ -106,12 +106,12 @@ class Part(NamedTuple):
         """Run what is not finished; a line on what came out."""
         environment = fits.environment_of(self.panel.environment)
         searched, horizon = self.costs[0] / self.cost, self.scale.horizon
-        for lr in paper.LR:
-            start = 0 if lr == paper.LR[0] else searched
+        for lr in self.panel.lr:
+            start = 0 if lr == self.panel.lr[0] else searched
             told = ticks(tell, "tuning", horizon, start, searched)
             search = Search(lr, fits.run(self.tuning(lr), environment, told))
             fits.drop_rounds(search_directory(self.directory, lr))
-            if search.last:
+            if search.settled:
                 break
         choice = search.chosen()
         if choice is None:
@@ -128,15 +128,28 @@ class Part(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        found = searches(self.directory)
-        return bool(found) and found[-1].last and (found[-1].chosen() is None or finished(self.directory) is not None)
+        found = self.searches()
+        last = found and (found[-1].settled or len(found) == len(self.panel.lr))
+        return bool(last) and (found[-1].chosen() is None or finished(self.directory) is not None)
+
+    def searches(self) -> list[Search]:
+        """The grid searches that are finished, up to the last one that was needed."""
+        found: list[Search] = []
+        for lr in self.panel.lr:
+            summary = finished(search_directory(self.directory, lr))
+            if summary is None:
+                break
+            found.append(Search(lr, summary))
+            if found[-1].settled:
+                break
+        return found
 
     def seconds(self) -> float:
-        found = [search.summary for search in searches(self.directory)]
+        found = [search.summary for search in self.searches()]
         return float(sum(summary["seconds"] for summary in (*found, finished(self.directory)) if summary))
 
     def result(self) -> AgentResult:
-        choice, summary = searches(self.directory)[-1].chosen(), finished(self.directory)
+        choice, summary = self.searches()[-1].chosen(), finished(self.directory)
         used = {name: paper.FIXED[name] for name in ("kappa", "S")} | width(self.agent, paper.NETWORK["width"])
         if choice is None or summary is None:
             return nothing(self.agent, {"nu": np.nan, "lam": np.nan, "lr": np.nan, **used}, self.seeds)
@@ -145,7 +158,7 @@ class Part(NamedTuple):
 
     def tuning_rows(self) -> list[dict[str, Any]]:
         """Every setting of the grids: the mean regret of the seeds that did not diverge, and how many did."""
-        found = searches(self.directory)
+        found = self.searches()
         choice = found[-1].chosen()
         return [
             {
@@ -165,7 +178,7 @@ class Part(NamedTuple):
 
     def note(self) -> str | None:
         """Where the step is not the paper's, and why."""
-        *before, search = searches(self.directory)
+        *before, search = self.searches()
         if not before:
             return None
         tried = " and ".join(f"{other.lr:g}" for other in before)
@@ -221,19 +234,6 @@ def finished(directory: Path) -> dict[str, Any] | None:
 
 def search_directory(directory: Path, lr: float) -> Path:
     return directory / f"tuning-lr={lr:g}"
-
-
-def searches(directory: Path) -> list[Search]:
-    """The grid searches of a part that are finished, up to the last one that was needed."""
-    found: list[Search] = []
-    for lr in paper.LR:
-        summary = finished(search_directory(directory, lr))
-        if summary is None:
-            break
-        found.append(Search(lr, summary))
-        if found[-1].last:
-            break
-    return found
 
 
 def of_replicas(
