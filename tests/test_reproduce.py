@@ -311,7 +311,8 @@ def test_killed_and_stopped_reproductions_go_on_to_the_same_numbers(
     assert f"Parts: {kept} finished and kept" in said
     assert "go on with: python -m nl_lightning reproduce fig1 --quick" in said
     assert "Traceback" not in said
-    assert _alive(process.pid) == []
+    # multiprocessing's own tracker ends a moment after the command
+    _until(lambda: _alive(process.pid) == [])
     kept = finals()
     assert kept < 15
 

@@ -144,8 +144,6 @@ def _begin(ticks: Any, threads: int) -> None:
     _ticks = ticks
     # What it still had to tell must not keep a worker from ending.
     ticks.cancel_join_thread()
-    # Ctrl-C reaches every process of a terminal; it is the first process that ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Lightning would go on until the next call of TrainNN, but it calls a handler that it finds.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -155,6 +153,20 @@ def _begin(ticks: Any, threads: int) -> None:
 
     chatter.silence()
     torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal, but it is the first one that ends the others.
+
+    A process begins with the signals blocked that its parent has blocked, so that no worker is interrupted even while
+    it imports; the first process is, as soon as this ends.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:
@@ -178,7 +190,9 @@ def _run_in_workers(stages: Sequence[Stage], jobs: int, watch: Watch) -> None:
     try:
         for number, stage in enumerate(stages):
             begun: set[str] = set()
-            futures = {executor.submit(_work, task): task for task in _ready(stage, watch)}
+            ready = _ready(stage, watch)
+            with _interrupts_later():
+                futures = {executor.submit(_work, task): task for task in ready}
             for future in _as_completed(futures, ticks, watch, begun):
                 task = futures.pop(future)
                 if isinstance(future.exception(), BrokenProcessPool):
