@@ -48,8 +48,10 @@ class BlockDiagonalDesign(nn.Module):
 
     def norm(self, squares: Factors) -> Tensor:
         """sqrt(sum_j g_j^2 / D_j), (R, N): that of the block k is (x^2)^T (1/D_k) delta_1^2"""
+        # What is kept must be writable outside a caller's inference mode.
         if self._inverse is None:
-            self._inverse = self.first.flatten(0, 1).reciprocal()
+            with torch.inference_mode(False):
+                self._inverse = self.first.flatten(0, 1).reciprocal()
         delta, z, k, others = self._split(squares)
         replicas, arms, features = z.shape
         selected = self._inverse.index_select(0, k)
@@ -75,7 +77,8 @@ class BlockDiagonalDesign(nn.Module):
     def logdet(self) -> Tensor:
         """log det M = sum_j log D_j, (R,)"""
         if self._logs is None:
-            self._logs = self.first.flatten(0, 1).log().sum((1, 2))
+            with torch.inference_mode(False):
+                self._logs = self.first.flatten(0, 1).log().sum((1, 2))
         total = self._logs.view(-1, self.blocks).sum(1)
         return total if self.others is None else total + self.others.logdet()
 

@@ -131,7 +131,7 @@ class BanditCLI(LightningCLI):
             settings.id = datetime.now().strftime("%Y%m%d-%H%M%S-%f")[:-3]
         run = RunDirectory(Path(settings.dir) / settings.name / settings.id)
         if run.config.exists():
-            _check_same_run(run, yaml.safe_load(self._dump(config)))
+            run.check_same(yaml.safe_load(self._dump(config)))
         elif run.path.is_dir() and any(path != run.lock for path in run.path.iterdir()):
             raise InputError(f"{run.path} is not empty and holds no run. Choose another run.id or run.dir.")
         if run.checkpoint.exists():
@@ -150,7 +150,8 @@ class BanditCLI(LightningCLI):
         given = self.config[self.subcommand].model.init_args
         for name, text in (("dim", "features"), ("blocks", "blocks")):
             asked, dealt = given.get(name), getattr(self.model, name)
-            if asked is not None and asked != dealt:
+            # blocks has a default: 1 may be nobody's wish
+            if asked is not None and asked != dealt and (name, asked) != ("blocks", 1):
                 raise InputError(f"model.{name} is {asked}, but the environment's arms have {dealt} {text}.")
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
@@ -233,25 +234,6 @@ def _check_checkpoint(path: Path) -> None:
         raise InputError(f"There is no checkpoint {path}.")
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path} is not a checkpoint, or is damaged.")
-
-
-def _check_same_run(run: RunDirectory, config: dict[str, Any]) -> None:
-    """A run goes on with the settings it began with; Trainer flags may change, but for the precision."""
-    stored = yaml.safe_load(run.config.read_text()) or {}
-    differing = sorted(key for part in ("model", "data") for key in _differing(part, stored.get(part), config[part]))
-    old, new = (str(c.get("trainer", {}).get("precision") or "32-true") for c in (stored, config))
-    differing += _differing("trainer.precision", old, new)
-    if differing:
-        raise InputError(
-            f"{run.path} holds a run with other settings; they differ in {', '.join(differing)}. "
-            "Choose another run.id, or leave these settings as they were to go on with that run."
-        )
-
-
-def _differing(key: str, old: Any, new: Any) -> list[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        return [d for k in old.keys() | new.keys() for d in _differing(f"{key}.{k}", old.get(k), new.get(k))]
-    return [] if old == new else [key]
 
 
 def _complete_loggers(config: Any, run: RunDirectory) -> None:

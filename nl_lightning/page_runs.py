@@ -90,6 +90,9 @@ def _looked_at(run: RunDirectory) -> tuple[str | None, dict[str, Any] | None]:
         ) from error
     if not isinstance(summary, dict) or any(name not in summary for name in _NEEDED):
         return "its summary.json is not that of a run", None
+    if not summary.get("rounds_kept", True):
+        # a grid search of a reproduction, whose result is in RESULTS.md
+        return None, None
     if not run.rounds.exists():
         return "its rounds.parquet is missing", None
     return None, summary

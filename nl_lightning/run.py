@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+import yaml
 from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
@@ -106,6 +107,20 @@ class RunDirectory:
                     shutil.rmtree(self.path, ignore_errors=True)
                     with suppress(OSError):
                         self.path.parent.rmdir()
+
+    def check_same(self, config: dict[str, Any]) -> None:
+        """A run goes on with the settings it began with; Trainer flags may change, but for the precision."""
+        stored = yaml.safe_load(self.config.read_text()) or {}
+        differing = sorted(
+            key for part in ("model", "data") for key in _differing(part, stored.get(part), config[part])
+        )
+        old, new = (str(c.get("trainer", {}).get("precision") or "32-true") for c in (stored, config))
+        differing += _differing("trainer.precision", old, new)
+        if differing:
+            raise InputError(
+                f"{self.path} holds a run with other settings; they differ in {', '.join(differing)}. "
+                "Choose another run.id, or leave these settings as they were to go on with that run."
+            )
 
     def part(self, first: int) -> Path:
         """The rounds from ``first`` on, up to the next part."""
@@ -325,6 +340,12 @@ class Recorder(RoundCallback):
                 **{name: version(name) for name in ("nl-lightning", "torch", "lightning", "numpy")},
             },
         }
+
+
+def _differing(key: str, old: Any, new: Any) -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [d for k in old.keys() | new.keys() for d in _differing(f"{key}.{k}", old.get(k), new.get(k))]
+    return [] if old == new else [key]
 
 
 def _data(trainer: L.Trainer) -> BanditData:

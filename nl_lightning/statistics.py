@@ -46,27 +46,37 @@ class Paired(NamedTuple):
     n: int
 
 
-def paired(a: NDArray[np.float64], b: NDArray[np.float64], level: float = LEVEL) -> Paired:
+def paired(a: NDArray[np.float64], b: NDArray[np.float64], level: float = LEVEL, shared: float = 0.0) -> Paired:
     """Student's paired t test of d_i = a_i - b_i, over the pairs without NaN.
 
-    mean(d) +- t_{n-1} s / sqrt(n);  p = P(|T_{n-1}| >= |mean(d)| sqrt(n) / s),  s the standard deviation with n - 1.
-    Where all differences are equal, s = 0, nothing is left to chance: p is 1 if they are 0, or else 0.
+    mean(d) +- t_{n-1} e,  p = P(|T_{n-1}| >= |mean(d)| / e),  e^2 = s^2 / n + v,  s the standard deviation with n - 1.
+    v is a variance that all pairs have in common (``shared``), which their mean does not lessen.
+    Where all differences are equal and nothing is shared, s tells nothing of chance: the p is that of the sign test,
+    2^(1 - n), and there is no interval; where all are 0, p is 1.
     """
     difference = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
     difference = difference[~np.isnan(difference)]
     n = len(difference)
     if n == 0:
         return Paired(np.nan, np.nan, np.nan, np.nan, 0)
-    band = interval(difference, level)
-    mean, low, high = float(band.mean), float(band.low), float(band.high)
     if n < 2:
-        return Paired(mean, low, high, np.nan, n)
-    if np.all(difference == difference[0]):
-        # rounding in the mean must not make a spread of nothing
-        same = float(difference[0])
-        return Paired(same, same, same, 1.0 if same == 0 else 0.0, n)
-    t = mean / (difference.std(ddof=1) / np.sqrt(n))
-    return Paired(mean, low, high, float(2 * stdtr(n - 1, -abs(t))), n)
+        return Paired(float(difference[0]), np.nan, np.nan, np.nan, n)
+    # rounding in the mean must not make a spread of nothing
+    equal = bool(np.all(difference == difference[0]))
+    mean = float(difference[0] if equal else difference.mean())
+    variance = (0.0 if equal else float(difference.var(ddof=1)) / n) + shared
+    if variance == 0:
+        return Paired(0.0, 0.0, 0.0, 1.0, n) if mean == 0 else Paired(mean, np.nan, np.nan, 2.0 ** (1 - n), n)
+    error = variance**0.5
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * error
+    return Paired(mean, mean - half, mean + half, float(2 * stdtr(n - 1, -abs(mean) / error)), n)
+
+
+def rate_variance(rate: float, trials: float) -> float:
+    """The variance p (1 - p) / n of a rate of clicks in n events, with two clicks and two others added: also where none
+    was met, some might have been."""
+    p = (rate * trials + 2) / (trials + 4)
+    return p * (1 - p) / trials if trials > 0 else np.inf
 
 
 def wilson(successes: float, trials: float, level: float = CLICK_LEVEL) -> tuple[float, float]:

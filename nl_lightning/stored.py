@@ -83,7 +83,7 @@ class StoredAgent(Learner):
         return {
             "agent": self.name,
             "layers": [list(shape) for shape in self.network.shapes],
-            **({} if self.network.blocks == 1 else {"blocks": self.network.blocks}),
+            "blocks": self.network.blocks,
             "design": self.design_kind,
             **{name: getattr(self.settings, name) for name in (*SETTINGS, "seeds")},
             "mode": self.mode,
@@ -102,7 +102,8 @@ class StoredAgent(Learner):
         if state is None:
             raise InputError("This checkpoint is not of a bandit agent: it says nothing of algorithm and settings.")
         for name, mine in self.identity().items():
-            stored = state["identity"].get(name)
+            # a state of before there were blocks has none
+            stored = state["identity"].get(name, 1 if name == "blocks" else None)
             if stored != mine:
                 raise InputError(
                     f"This checkpoint is of another agent: its {name} is {stored}, here it is {mine}. "

@@ -14,8 +14,7 @@ products W X^T and Z X, a relu, a mask and a product with one row.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +26,9 @@ from nl_lightning.networks import activations
 
 LR, STEPS = 0.01, 100
 """Step and number of steps of practical mode, where none are given."""
+
+_CLEAR_EVERY = 10
+"""gradient steps"""
 
 DIVERGED_LOSS = 1000.0
 """TrainNN has diverged when its loss is this many times that of f = 0."""
@@ -86,25 +88,7 @@ def descend(
     return loss(f, reward, penalised, lam)
 
 
-@contextmanager
-def without_denormals() -> Iterator[None]:
-    """Numbers below the smallest normal one (1e-38 in float32) count as zero on the CPU.
-
-    Weights of units that are dead, and of blocks that no chosen arm is in, shrink by 1 - 2 lr lam a step until they are
-    that small, and there a CPU takes fifty times as long for a product.
-    """
-    # torch tells nobody how it is set: whether the half of a normal number is zero tells it.
-    smallest = torch.full((1,), torch.finfo(torch.float32).tiny, dtype=torch.float32, device="cpu")
-    before = bool(smallest.mul(0.5).eq(0))
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(before)
-
-
 @torch.inference_mode()
-@without_denormals()
 def train_nn(
     weights: Sequence[Tensor],
     x: Tensor,
@@ -140,7 +124,9 @@ def train_nn(
     first = samples.unpack(weights[0])
     gradient = torch.empty_like(first)
     if not hidden:
-        for _ in range(steps):
+        for step_number in range(steps):
+            if step_number % _CLEAR_EVERY == 0:
+                _clear(first)
             residual = samples.product(first, out=f).mul_(scale / 2).tanh_().sub_(target)
             regularised(first).addcmul_(descent, samples.gradient(residual, out=gradient))
         samples.pack(first, last)
@@ -162,7 +148,10 @@ def train_nn(
 
     # blocks of the first layer lie one below the other, and each has all units
     copies = top.shape[1] // last.shape[2]
-    for _ in range(steps):
+    for step_number in range(steps):
+        if step_number % _CLEAR_EVERY == 0:
+            for weight in (first, *hidden[1:], last):
+                _clear(weight)
         samples.product(first, out=z_first).clamp_min_(0)
         for weight, z_below, z_l in layers:
             torch.bmm(weight, z_below, out=z_l).clamp_min_(0)
@@ -215,6 +204,16 @@ class GradientDescent(Optimizer):
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         closure()
+
+
+def _clear(weight: Tensor) -> None:
+    """Weights so small that a product with them may not be a normal number become zero.
+
+    Those of units that are dead, and of blocks that no chosen arm is in, shrink by 1 - 2 lr lam a step, and for numbers
+    that are not normal (1e-38 in float32) a CPU takes fifty times as long.
+    """
+    numbers = torch.finfo(weight.dtype)
+    torch.ops.aten.hardshrink.out(weight, numbers.tiny / numbers.eps, out=weight)
 
 
 # (gradient, z, 0) -> gradient * [z > 0] in one pass

@@ -51,6 +51,7 @@ def tuning(panels: Sequence[PanelResult]) -> list[dict[str, object]]:
         {
             "panel": panel.name,
             "agent": result.agent,
+            "lr": 0.01,
             "nu": nu,
             "lam": lam,
             "mean": None if lam == 100 else 100 + nu + lam,

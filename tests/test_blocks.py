@@ -157,6 +157,16 @@ def test_a_replica_on_blocks_does_not_depend_on_its_company() -> None:
         assert torch.equal(weight[:2], twin)
 
 
+def test_looking_in_inference_mode_leaves_nothing_behind() -> None:
+    g = torch.Generator().manual_seed(5)
+    agent, _ = pair("NeuralLog-UCB-2", "diagonal")
+    with torch.inference_mode():
+        agent.act(drawn(2, 6, DIM, BLOCKS, g))
+        _ = agent.design.logdet(), agent.information.logdet()
+    for _ in range(2):
+        agent.observe(agent.act(drawn(2, 6, DIM, BLOCKS, g)), torch.ones(2))
+
+
 def test_what_blocks_refuse() -> None:
     agent = AGENTS["NeuralLog-UCB-2"](dim=3, blocks=4)
     for k in (-1.0, 4.0, 0.5):
@@ -171,3 +181,5 @@ def test_what_blocks_refuse() -> None:
     other = AGENTS["NeuralLog-UCB-2"](dim=5, blocks=2)
     with pytest.raises(InputError, match="blocks is"):
         AGENTS["NeuralLog-UCB-2"](dim=3, blocks=4).load_state_dict(other.state_dict())
+    with pytest.raises(InputError, match="its blocks is 4, here it is 1"):
+        AGENTS["NeuralLog-UCB-2"](dim=8).load_state_dict(agent.state_dict())

@@ -329,3 +329,29 @@ def test_the_papers_table_has_the_structure_it_claims() -> None:
         assert len({table[setting(kappa=kappa)][agent] for kappa in paper_table.SWEEPS["kappa"]}) == 1
     for row in table.values():
         assert set(sorted(row, key=lambda agent: -row[agent])[:2]) == {TS1, TS2}
+
+
+def test_seeds_that_share_their_clicks_do_not_settle_a_claim() -> None:
+    """Two agents that are alike, on one log: seeds meet nearly the same clicks, and agree on who was lucky."""
+    draw = np.random.default_rng(7)
+    seeds, accepted, cases = 5, 2000, 2000
+    found = {True: 0, False: 0}
+    for _ in range(cases):
+        lucky = draw.binomial(accepted, 0.004, size=2) / accepted
+        jitter = draw.binomial(2, 0.3, size=(2, seeds)) / accepted
+        for counted in found:
+            first, second = (
+                agent_result(name, lucky[k] + jitter[k])._replace(accepted=[accepted] * seeds if counted else None)
+                for k, name in enumerate((TS1, UCB2))
+            )
+            found[counted] += compare(first, second, CTR).supporting <= ALPHA
+    assert found[False] > 0.2 * cases
+    # two-sided 4%: 2% on this side
+    assert found[True] <= 0.02 * cases + 3 * (0.02 * cases) ** 0.5
+
+
+def test_one_click_more_in_two_seeds_is_no_evidence() -> None:
+    first, second = (agent_result(name, np.full(2, rate)) for name, rate in ((TS1, 1 / 150), (UCB1, 0.0)))
+    assert compare(first, second, CTR).supporting == 0.5
+    counted = [result._replace(accepted=[150, 150]) for result in (first, second)]
+    assert compare(*counted, CTR).supporting > ALPHA

@@ -366,6 +366,22 @@ def test_an_agent_is_taken_out_of_a_run(name: str, directory: Path) -> None:
     assert agent.act(torch.rand(3, 20)).arm.shape == (10,)
 
 
+def test_an_environment_of_blocks_makes_an_agent_of_blocks(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    environment = ["--data.environment=tests.block_environment.Signs", "--data.rounds=200", "--model.nu=0.01"]
+    main(["fit", "--model=NeuralLogUCB2", *environment, "--model.replicas=3", "--run.id=x", "--trainer.max_steps=2"])
+    main(["fit", "--resume=runs/fit/x"])
+    summary = json.loads(Path("runs/fit/x/summary.json").read_text())
+    # by chance it would be two thirds of 200
+    assert summary["over_replicas"][0]["regret"] < 90
+    checkpoint = "--ckpt_path=runs/fit/x/checkpoints/last.ckpt"
+    main(["test", "--config=runs/fit/x/config.yaml", checkpoint])
+    agent = AGENTS["NeuralLog-UCB-2"].load_from_checkpoint("runs/fit/x/checkpoints/last.ckpt")
+    assert agent.buffer.x.shape[2] == 3
+    assert agent.network.weights[0].shape[2] == 6
+    wrong = ["fit", "--model=NeuralLogUCB2", *environment, "--model.blocks=2"]
+    assert "model.blocks is 2, but the environment's arms have 3 blocks" in fails(wrong, capsys)
+
+
 def test_a_run_goes_on_with_its_precision(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["fit", H1, *SMALL, "--run.id=x", "--trainer.max_steps=1"])
     assert "differ in trainer.precision" in fails(["fit", "--resume=runs/h1/x", "--trainer.precision=64-true"], capsys)

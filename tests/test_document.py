@@ -153,7 +153,7 @@ def test_the_grid_marks_what_diverged_and_what_was_chosen() -> None:
     result = figure("fig1")
     found = dict(tables.grids(result))
     assert len(found) == 15
-    head, *body = rows(found["h2, NeuralLog-UCB-1"])
+    head, *body = rows(found["h2, NeuralLog-UCB-1, lr = 0.01"])
     assert head == ["", "lam = 0.01", "lam = 0.1", "lam = 1", "lam = 10", "lam = 100"]
     assert [row[0] for row in body] == ["nu = 0.01", "nu = 0.1", "nu = 1", "nu = 10", "nu = 100"]
     assert all(row[5] == "x 3 of 3" for row in body)

@@ -13,7 +13,7 @@ import yaml
 from nl_lightning import AGENTS
 from nl_lightning.agents import NeuralLogUCB2
 from nl_lightning.cli import main
-from nl_lightning.errors import TrainNNDiverged
+from nl_lightning.errors import InputError, TrainNNDiverged
 from nl_lightning.experiments import fits, paper, parts, shared
 from nl_lightning.experiments.parts import Part
 from nl_lightning.experiments.pool import Tick
@@ -186,6 +186,14 @@ def test_where_no_setting_comes_through_a_shorter_step_is_tried(part: Made) -> N
     config = yaml.safe_load((made.directory / "config.yaml").read_text())
     assert config["model"]["init_args"]["lr"] == 0.001
     assert "takes steps of 0.001, because with 0.01 no setting" in str(made.note())
+
+
+def test_a_part_made_with_another_step_is_not_taken_for_this_one(part: Made) -> None:
+    made = part("Logistic-UCB-1", SMALL._replace(grid=(0.1,)))
+    made.run(quiet)
+    other = made._replace(panel=made.panel._replace(lr=(0.001,)))
+    with pytest.raises(InputError, match=r"holds a run with other settings; they differ in model.init_args.lr"):
+        other.run(quiet)
 
 
 def test_a_part_in_which_every_setting_diverges_has_no_numbers(part: Made) -> None:

@@ -130,6 +130,22 @@ def test_a_worker_that_is_killed_does_not_hang_the_pool(tmp_path: Path) -> None:
             os.kill(int(line.split()[1]), 0)
 
 
+@pytest.mark.xdist_group("processes")
+def test_a_worker_that_dies_between_two_stages_ends_in_good_order(tmp_path: Path) -> None:
+    watch = Watch()
+
+    def kill_the_workers() -> None:
+        for line in (tmp_path / "order").read_text().splitlines():
+            os.kill(int(line.split()[1]), signal.SIGKILL)
+        time.sleep(1)
+
+    stages = [Stage([Write("a", 1, tmp_path)]), Stage([Write("b", 1, tmp_path)], kill_the_workers)]
+    pool.run([*stages, Stage([Write("c", 1, tmp_path)])], 2, watch)
+    assert set(watch.came) == {"a"}
+    assert set(watch.failures) == {"b", "c"}
+    assert all("a worker process was killed" in reason for reason in watch.failures.values())
+
+
 # ---- the display -----------------------------------------------------------------------------------------------------
 
 

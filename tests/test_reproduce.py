@@ -221,8 +221,11 @@ def test_a_part_that_fails_is_named_and_the_only_one_that_is_run_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(Part, "run", broken)
-        assert fails("fig1", "fig4", "--out=out") == 1
+        assert fails("fig1", "fig4", "obd", "--out=out") == 1
     said = capsys.readouterr()
+    # nu and lam of the replay would not be those of a reproduction in which all goes well
+    assert "the replay takes nu and lam from the grids of the figures, of which parts failed" in said.out
+    assert not list((small / "out" / "runs").rglob("replay-settings.json"))
     assert "error: fig1 h1 NeuralLog-UCB-2: the disk is full" in said.out
     assert "fig1 is missing: no result of fig1 h1 NeuralLog-UCB-2" in said.err
     assert "--resume" in said.err

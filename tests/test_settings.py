@@ -11,7 +11,7 @@ from nl_lightning import NeuralLogUCB2
 from nl_lightning.environments import Synthetic
 from nl_lightning.errors import InputError
 from nl_lightning.settings import per_replica
-from nl_lightning.statistics import interval, paired
+from nl_lightning.statistics import interval, paired, rate_variance
 
 BASE = {"nu": 0.1, "lam": 1.0, "kappa": 10.0, "S": 1.0}
 
@@ -218,8 +218,39 @@ def test_paired_of_few_pairs_has_no_interval() -> None:
     assert np.isnan(none[:4]).all()
 
 
-def test_paired_of_equal_differences_leaves_nothing_to_chance() -> None:
+def test_paired_of_equal_differences_is_the_sign_test() -> None:
     values = np.array([0.1, 0.7, 1.3])
     assert paired(values, values) == (0.0, 0.0, 0.0, 1.0, 3)
     # 0.1 three times has a mean that is not 0.1, and so a spread that is not 0
-    assert paired(np.full(3, 0.1), np.zeros(3)) == (0.1, 0.1, 0.1, 0.0, 3)
+    found = paired(np.full(3, 0.1), np.zeros(3))
+    assert (found.mean, found.n) == (0.1, 3)
+    assert found.p == stats.binomtest(3, 3).pvalue
+    assert np.isnan([found.low, found.high]).all()
+
+
+def test_paired_with_chance_that_all_pairs_share() -> None:
+    """Simulated: without it, pairs that share their chance find a difference where there is none."""
+    draw = np.random.default_rng(0)
+    runs, n, sd = 4000, 5, 2.0
+    common, own = draw.normal(scale=sd, size=(runs, 1)), draw.normal(size=(runs, n))
+    plain = [paired(row, np.zeros(n)).p <= 0.04 for row in common + own]
+    aware = [paired(row, np.zeros(n), shared=sd**2).p <= 0.04 for row in common + own]
+    assert np.mean(plain) > 0.3
+    assert np.mean(aware) < 0.04
+    # by hand: e^2 = s^2 / n + v
+    d = own[0]
+    error = (d.var(ddof=1) / n + 0.5) ** 0.5
+    found = paired(d, np.zeros(n), shared=0.5)
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(d.mean()) / error, n - 1))
+    assert (found.low, found.high) == pytest.approx(stats.t.interval(0.96, n - 1, d.mean(), error))
+    # equal differences have no spread, but the common chance
+    assert paired(np.ones(2), np.zeros(2), shared=1.0).p == pytest.approx(2 * stats.t.sf(1, 1))
+
+
+def test_the_variance_of_a_rate() -> None:
+    """Simulated: the mean of the estimates is near the variance of the rate, and never zero."""
+    draw = np.random.default_rng(1)
+    rates = draw.binomial(2000, 0.01, size=20_000) / 2000
+    estimates = [rate_variance(rate, 2000) for rate in rates]
+    assert np.mean(estimates) == pytest.approx(rates.var() * 22 / 20, rel=0.05)
+    assert rate_variance(0.0, 100) > 0

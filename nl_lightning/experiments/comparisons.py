@@ -1,7 +1,8 @@
 """When numbers of some seeds settle a claim about agents: pure functions from final numbers to a judgement.
 
 "A is better than B" is the paired t test over the seeds that both have, two-sided at 1 - LEVEL = 4%: the claim's
-direction is significant where the 96% interval of the difference lies on its side of zero.
+direction is significant where the 96% interval of the difference lies on its side of zero. Seeds of a replay share the
+log's clicks, so that there the chance of one seed's clicks is added to the variance over seeds.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import numpy as np
 
 from nl_lightning.experiments.results import AgentResult, PanelResult
 from nl_lightning.report import CTR, Measure
-from nl_lightning.statistics import LEVEL, Paired, paired
+from nl_lightning.statistics import LEVEL, Paired, paired, rate_variance
 
 ALPHA = 1 - LEVEL
 """A p-value of at most this is significant."""
@@ -72,8 +73,17 @@ def compare(
     both = ~(np.isnan(a) | np.isnan(b))
     a_mean, b_mean = (float(x[both].mean()) if both.any() else np.nan for x in (a, b))
     name, other = names or (first.agent, second.agent)
-    advantage = paired(measure.better * a, measure.better * b)
+    shared = 0.0
+    if measure is CTR and both.any():
+        shared = _click_variance(first, a_mean) + handicap**2 * _click_variance(second, b_mean / handicap)
+    advantage = paired(measure.better * a, measure.better * b, shared=shared)
     return Comparison(name, other, a_mean, b_mean, advantage, int((~both).sum()))
+
+
+def _click_variance(agent: AgentResult, rate: float) -> float:
+    """Of a CTR, by the chance of the clicks in the events that one seed accepts."""
+    accepted = [count for count, final in zip(agent.accepted or [], agent.final, strict=False) if not np.isnan(final)]
+    return rate_variance(rate, float(np.mean(accepted))) if accepted else 0.0
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -146,10 +156,11 @@ def describe(comparison: Comparison, measure: Measure, before_second: str = "") 
     lost = f", {left_out} without a number left out" if left_out else ""
     if advantage.n < 2:
         return f"{first} and {before_second}{second} have {seeds(advantage.n)} in common, too few for a test{lost}"
+    ends = f"{signed(advantage.low, finer)} to {signed(advantage.high, finer)}"
+    band = "the same for all seeds" if np.isnan(advantage.low) else f"{LEVEL:.0%} interval {ends}"
     return (
         f"{first} {first_mean:.{digits}f}, {before_second}{second} {second_mean:.{digits}f}: difference "
-        f"{signed(advantage.mean, finer)} ({LEVEL:.0%} interval {signed(advantage.low, finer)} to "
-        f"{signed(advantage.high, finer)}), {probability(advantage.p)}, {seeds(advantage.n)}{lost}"
+        f"{signed(advantage.mean, finer)} ({band}), {probability(advantage.p)}, {seeds(advantage.n)}{lost}"
     )
 
 
@@ -183,7 +194,4 @@ def noted(judgement: Judgement, measure: Measure) -> Judgement:
     """In a replay, with what seeds cannot tell."""
     if measure is not CTR:
         return judgement
-    return judgement._replace(
-        reason=f"{judgement.reason}; seeds share the log's clicks, so that this holds for this log only and its "
-        "intervals are too short"
-    )
+    return judgement._replace(reason=f"{judgement.reason}; seeds share the log's clicks, whose chance is counted in")

@@ -55,7 +55,8 @@ _REPLAY_REMARKS = {
 }
 _PROTOCOL = (
     "In the affinity protocol, the paper's, the candidates depend on the logged item, so that the CTR is that of no "
-    "single policy. Seeds share the log's clicks: intervals over seeds, and tests on them, are too sure of themselves."
+    "single policy. Seeds share the log's clicks and are no new evidence, so intervals are those of the clicks of one "
+    "seed, and tests add the chance of these clicks to the variance over seeds."
 )
 
 

@@ -22,7 +22,7 @@ from nl_lightning.data import BanditData
 from nl_lightning.environments import Environment
 from nl_lightning.errors import TrainNNDiverged
 from nl_lightning.experiments.paper import Description
-from nl_lightning.files import BesideCheckpointIO
+from nl_lightning.files import BesideCheckpointIO, write_beside
 from nl_lightning.run import Checkpoints, Recorder, RunDirectory
 
 _CHECKPOINT_EVERY = 10
@@ -116,13 +116,12 @@ class Ticks(L.Callback):
 def run(fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[Logger] | None = None) -> dict[str, Any]:
     """The summary of a fit that has come to its end; one that was cut off goes on from its checkpoint."""
     directory = RunDirectory(fit.directory)
+    if directory.config.exists():
+        directory.check_same(fit.config())
     summary = directory.read_summary()
     if summary and summary["finished"]:
         return summary
-    # arms that are (x, k) need an agent that knows of blocks
-    blocks = getattr(environment, "blocks", 1)
-    shape = {"dim": environment.dim} | ({"blocks": blocks} if blocks > 1 else {})
-    agent = AGENTS[fit.agent](**shape, **fit.settings)
+    agent = AGENTS[fit.agent](dim=environment.dim, blocks=environment.blocks, **fit.settings)
     recorder = Recorder(fit.directory, picture=bool(loggers))
     trainer = L.Trainer(
         max_epochs=1,
@@ -152,5 +151,10 @@ def run(fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[L
 def drop_rounds(directory: Path) -> None:
     """Leave of a grid search what it came to: of its rounds and its state nothing is needed any more."""
     run = RunDirectory(directory)
+    summary = run.read_summary()
+    assert summary is not None
+    if summary.get("rounds_kept", True):
+        text = json.dumps({**summary, "rounds_kept": False}, indent=2) + "\n"
+        write_beside(run.summary, lambda path: path.write_text(text))
     run.rounds.unlink(missing_ok=True)
     shutil.rmtree(run.checkpoint.parent, ignore_errors=True)

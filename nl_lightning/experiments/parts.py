@@ -3,8 +3,8 @@
     <root>/<figure>/<panel>/<agent>/                  the final run
     <root>/<figure>/<panel>/<agent>/tuning-lr=0.01/   the grid search, every setting and tuning seed a replica
 
-The search has seeds, and with them problems, that the final run does not have. Where no setting of the grid comes
-through on all tuning seeds, another search has a shorter step of TrainNN.
+The search has seeds, and with them problems or orders of rows, that the final run does not have. Where no setting of
+the grid comes through on all tuning seeds, another search has a shorter step of TrainNN.
 """
 
 from collections.abc import Mapping, Sequence

@@ -190,17 +190,21 @@ def _run_in_workers(stages: Sequence[Stage], jobs: int, watch: Watch) -> None:
     try:
         for number, stage in enumerate(stages):
             begun: set[str] = set()
-            ready = _ready(stage, watch)
-            with _interrupts_later():
-                futures = {executor.submit(_work, task): task for task in ready}
-            for future in _as_completed(futures, ticks, watch, begun):
-                task = futures.pop(future)
-                if isinstance(future.exception(), BrokenProcessPool):
-                    left = [task, *futures.values(), *(task for later in stages[number + 1 :] for task in later.tasks)]
-                    for other in left:
-                        watch.failed(other, _LOST if other.name in begun else _NOT_BEGUN)
-                    return
-                _tell(task, future.result(), watch)
+            waiting = {task.name: task for task in _ready(stage, watch)}
+            try:
+                with _interrupts_later():
+                    futures = {executor.submit(_work, task): task for task in waiting.values()}
+                for future in _as_completed(futures, ticks, watch, begun):
+                    task, error = futures[future], future.exception()
+                    if isinstance(error, BrokenProcessPool):
+                        raise error
+                    del waiting[task.name]
+                    _tell(task, future.result() if error is None else Outcome(error=reason(error)), watch)
+            except BrokenProcessPool:
+                later = [task for other in stages[number + 1 :] for task in other.tasks]
+                for task in [*waiting.values(), *later]:
+                    watch.failed(task, _LOST if task.name in begun else _NOT_BEGUN)
+                return
     finally:
         # They write nothing that a kill could leave half done.
         for child in set(multiprocessing.active_children()) - strangers:

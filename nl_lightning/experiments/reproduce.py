@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -16,7 +16,7 @@ from rich.table import Table
 from nl_lightning import chatter
 from nl_lightning.checks import check_whole
 from nl_lightning.errors import InputError
-from nl_lightning.experiments import fits, obd, paper, parts, plans, pool, tracking
+from nl_lightning.experiments import claims, document, fits, obd, paper, parts, plans, pool, storage, tracking
 from nl_lightning.experiments.display import Display, duration
 from nl_lightning.experiments.obd import ReplayPart
 from nl_lightning.experiments.parts import Part
@@ -49,10 +49,10 @@ def main(arguments: Sequence[str]) -> None:
         os.environ["NL_LIGHTNING_DATA"] = str(options.data.resolve())
     chatter.silence()
     wanted = list(WHAT[:-1]) if "all" in options.what else list(dict.fromkeys(options.what))
+    asked = _asked(options)
     out = output_directory(options.out)
-    reproduction = Reproduction(wanted, _asked(options), out, options.resume, options.wandb)
     try:
-        complete = reproduction.run(options.jobs)
+        complete = Reproduction(wanted, asked, out, options.resume, options.wandb).run(options.jobs)
     except KeyboardInterrupt:
         resume = [] if options.resume else ["--resume"]
         again = shlex.join(["python", "-m", "nl_lightning", "reproduce", *arguments, *resume])
@@ -170,7 +170,7 @@ class Reproduction:
         with Display(len(every), sum(part.cost for part in every), self.console, self._on_done) as display:
             for part in every:
                 display.expect(part)
-            pool.run(self._stages(left), min(jobs, max(1, len(every))), display)
+            pool.run(self._stages(left, display.failures), min(jobs, max(1, len(every))), display)
         for name, own in left.items():
             lost = [part.name for part in own if part.name in display.failures]
             if lost:
@@ -178,12 +178,19 @@ class Reproduction:
         self._show()
         return not self.missing
 
-    def _stages(self, left: dict[str, list[Part | ReplayPart]]) -> list[pool.Stage]:
+    def _stages(self, left: dict[str, list[Part | ReplayPart]], failures: Mapping[str, str]) -> list[pool.Stage]:
         """The replay comes last: it takes nu and lam from the grids of the others."""
         logs = [name for name in obd.LOGS if name in left]
         figures = [part for name, own in left.items() if name not in obd.LOGS for part in own]
         replays = [part for name in logs for part in left[name]]
-        return [pool.Stage(figures), pool.Stage(replays, lambda: obd.prepare(logs, self.scale, self.root))]
+
+        def prepare() -> None:
+            if failures:
+                # It would settle on other values than a reproduction in which nothing fails.
+                raise InputError("the replay takes nu and lam from the grids of the figures, of which parts failed.")
+            obd.prepare(logs, self.scale, self.root)
+
+        return [pool.Stage(figures), pool.Stage(replays, prepare)]
 
     def _on_done(self, task: pool.Task) -> None:
         """Save a figure as soon as its last part is finished."""
@@ -195,11 +202,17 @@ class Reproduction:
     def _complete(self, name: str) -> None:
         try:
             for result in results(name, self.parts[name], self.scale, self.root):
-                self.results.append(finish(result, self.out, self._command(name), self.tracked))
+                self.results.append(finish(result, self.out, self._command(name)))
                 self.console.print(f"{result.name} is finished.", highlight=False)
+                if self.tracked is not None:
+                    tracking.log_figure(self.tracked, result, self.out)
         except Exception as error:
             # The runs are there, and those of other figures go on.
             self.missing[name] = pool.reason(error)
+        try:
+            document.write(self.out)
+        except InputError as error:
+            self.missing["RESULTS.md"] = str(error)
 
     def _command(self, name: str) -> str:
         """What makes these numbers again, anywhere."""
@@ -266,15 +279,10 @@ def _reductions(scale: paper.Scale) -> list[str]:
     return notes
 
 
-def finish(result: FigureResult, out: Path, command: str, tracked: tracking.Group | None) -> FigureResult:
-    """Judge a figure, write its files, and bring RESULTS.md up to date."""
-    from nl_lightning.experiments import claims, document, storage
-
+def finish(result: FigureResult, out: Path, command: str) -> FigureResult:
+    """Judge a figure, and write its files."""
     result = result._replace(verdicts=claims.verdicts(result.name, result.panels))
     storage.save(result, out, command)
-    document.write(out)
-    if tracked is not None:
-        tracking.log_figure(tracked, result, out)
     return result
 
 
