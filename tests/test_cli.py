@@ -230,7 +230,7 @@ def test_wandb_offline(directory: Path, capsys: pytest.CaptureFixture[str]) -> N
     # W&B's own process writes the record, on a busy machine a moment after `finish` has returned.
     record, words = run / "run-h1-x.wandb", (b"regret/mean", b"regret/low", b"final/regret", b"environment")
     for _ in range(60):
-        if all(word in record.read_bytes() for word in words):
+        if record.exists() and all(word in record.read_bytes() for word in words):
             break
         time.sleep(1)
     for word in (*words, b"update_every"):

@@ -202,10 +202,11 @@ class Reproduction:
     def _complete(self, name: str) -> None:
         try:
             for result in results(name, self.parts[name], self.scale, self.root):
-                self.results.append(finish(result, self.out, self._command(name)))
-                self.console.print(f"{result.name} is finished.", highlight=False)
+                judged = finish(result, self.out, self._command(name))
+                self.results.append(judged)
+                self.console.print(f"{judged.name} is finished.", highlight=False)
                 if self.tracked is not None:
-                    tracking.log_figure(self.tracked, result, self.out)
+                    tracking.log_figure(self.tracked, judged, self.out)
         except Exception as error:
             # The runs are there, and those of other figures go on.
             self.missing[name] = pool.reason(error)
