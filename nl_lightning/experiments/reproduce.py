@@ -258,6 +258,7 @@ def results(name: str, own: Sequence[Part | ReplayPart], scale: paper.Scale, roo
     ]
     tuning: list[dict[str, Any]] = [row for part in figure_parts for row in part.tuning_rows()]
     notes = [*_reductions(scale), *figure.notes, *filter(None, (part.note() for part in figure_parts))]
+    notes += _edges(tuning, scale)
     seconds = sum(part.seconds() for part in own)
     return [FigureResult(name, figure.title, "regret", panels, [], tuning, notes, seconds)]
 
@@ -278,6 +279,18 @@ def _reductions(scale: paper.Scale) -> list[str]:
         values = ", ".join(f"{value:g}" for value in scale.grid)
         notes.append(f"nu and lam are chosen from {values} (the paper: {', '.join(f'{v:g}' for v in wanted.grid)}).")
     return notes
+
+
+def _edges(tuning: Sequence[Mapping[str, Any]], scale: paper.Scale) -> list[str]:
+    """Where the grid ends before the regret does: a better value may lie outside."""
+    chosen = [row for row in tuning if row["chosen"]]
+    least = [row for row in chosen if row["nu"] == min(scale.grid)]
+    if not least or len(scale.grid) == 1:
+        return []
+    return [
+        f"In {len(least)} of {len(chosen)} grids the smallest nu was the best one, {min(scale.grid):g}: less exploration "
+        "than the grid allows might be better still."
+    ]
 
 
 def finish(result: FigureResult, out: Path, command: str) -> FigureResult:
