@@ -288,8 +288,8 @@ def _edges(tuning: Sequence[Mapping[str, Any]], scale: paper.Scale) -> list[str]
     if not least or len(scale.grid) == 1:
         return []
     return [
-        f"In {len(least)} of {len(chosen)} grids the smallest nu was the best one, {min(scale.grid):g}: less exploration "
-        "than the grid allows might be better still."
+        f"In {len(least)} of {len(chosen)} grids the smallest nu, {min(scale.grid):g}, was the best one: less "
+        "exploration than the grid allows might be better still."
     ]
 
 
