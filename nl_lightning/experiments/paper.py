@@ -190,5 +190,13 @@ REPLAY_VARIED: dict[str, tuple[float, ...]] = {
 SIMULATED_LOG: dict[str, Any] = {"ctr": 0.05, "seed": 0}
 """The simulated log that stands beside the bundled sample, which has too few clicks to tell agents apart."""
 
-DEFAULTS: dict[str, dict[str, float]] = {name: {"nu": 0.01, "lam": 1.0} for name in AGENTS}
-"""nu and lam of the replay where no grid was searched."""
+DEFAULTS: dict[str, dict[str, float]] = {
+    "NCBF-UCB": {"nu": 0.01, "lam": 0.1},
+    "Logistic-UCB-1": {"nu": 0.01, "lam": 0.1},
+    "ada-OFU-ECOLog": {"nu": 1.0, "lam": 0.1},
+    "NeuralLog-UCB-1": {"nu": 0.01, "lam": 1.0},
+    "NeuralLog-UCB-2": {"nu": 0.01, "lam": 0.01},
+    "NeuralLog-TS-1": {"nu": 0.01, "lam": 10.0},
+    "NeuralLog-TS-2": {"nu": 0.01, "lam": 10.0},
+}
+"""nu and lam of the replay where no grid was searched: what ``reproduce all`` settled on (results/RESULTS.md)."""
