@@ -49,8 +49,9 @@ _REPLAY_REMARKS = {
         "comparison."
     ),
     "simulated": (
-        "The same settings on a log that was simulated, with more events and clicks. It shows what the agents do where "
-        "clicks suffice; it says nothing of the shop that the paper's log comes from."
+        "The same settings on a log that was simulated, with a click rate of 5%: a seed meets about a hundred clicks "
+        "where it meets a handful in the sample. That is still little for differences between agents that all learn, "
+        "and it says nothing of the shop that the paper's log comes from."
     ),
 }
 _PROTOCOL = (
