@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from nl_lightning.checks import check_whole
-from nl_lightning.design import FullDesign
 from nl_lightning.environments import Environment, OnRound
 from nl_lightning.errors import InputError
 from nl_lightning.rounds import History
@@ -209,7 +208,8 @@ class ReplayLog(Environment):
         # design matrix, of the events of a window only, needs whole gradients.
         arms = self.arms * len(missing)
         room = max(1, _BYTES // (32 * sum(agent.observation_columns) * arms))
-        gradient = agent.information.samples.dimension if isinstance(agent.information, FullDesign) else 1
+        shapes = agent.network.shapes if agent.theory is None else agent.theory.shapes
+        gradient = sum(out * fan_in for out, fan_in in shapes) if agent.design_kind == "full" else 1
         # the last event of a window is not searched
         window = max(2, min(3 * self.arms + 2, room, _BYTES // (32 * gradient * arms)))
         parts = [

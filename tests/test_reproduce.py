@@ -363,7 +363,7 @@ def test_the_structure_of_the_table(small: Path, capsys: pytest.CaptureFixture[s
         for panel, value in zip(figure.panels, paper.REPLAY_VARIED[varied], strict=True):
             assert [agent.agent for agent in panel.agents] == list(AGENTS)
             for agent in panel.agents:
-                expected = {"nu": 0.01, "lam": 1.0, **paper.REPLAY_BASE, varied: value}
+                expected = {**paper.DEFAULTS[agent.agent], **paper.REPLAY_BASE, varied: value}
                 if agent.agent in paper.LINEAR:
                     del expected["m"]
                 assert agent.settings == expected
