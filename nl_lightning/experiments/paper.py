@@ -196,7 +196,7 @@ DEFAULTS: dict[str, dict[str, float]] = {
     "ada-OFU-ECOLog": {"nu": 1.0, "lam": 0.1},
     "NeuralLog-UCB-1": {"nu": 0.01, "lam": 1.0},
     "NeuralLog-UCB-2": {"nu": 0.01, "lam": 0.01},
-    "NeuralLog-TS-1": {"nu": 0.01, "lam": 10.0},
+    "NeuralLog-TS-1": {"nu": 0.1, "lam": 10.0},
     "NeuralLog-TS-2": {"nu": 0.01, "lam": 10.0},
 }
 """nu and lam of the replay where no grid was searched: what ``reproduce all`` settled on (results/RESULTS.md)."""
