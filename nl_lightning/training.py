@@ -120,9 +120,10 @@ def train_nn(
         return weight.add_(pulls[id(weight)]) if pulls else weight
 
     f, target = x.new_empty(replicas, 1, n), 2 * samples.arrange(reward)[:, None, :] - 1
-    # 2 d BCE / d f = 2 (mu(f) - r) = tanh(f / 2) - (2 r - 1); why not sigmoid: see ``link``
     first = samples.unpack(weights[0])
     gradient = torch.empty_like(first)
+    # In both loops f becomes the residual 2 d BCE / d f = 2 (mu(f) - r) = tanh(f / 2) - (2 r - 1); why not sigmoid: see
+    # ``link``.
     if not hidden:
         for step_number in range(steps):
             if step_number % _CLEAR_EVERY == 0:
