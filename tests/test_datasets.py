@@ -474,7 +474,9 @@ def test_a_file_that_is_cut_off(keep: float, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", gzip.compress(b"class\n1\n"), b"class,Aa\n1,2\n1,2,3,4\n", b"class\n\xff\xfe\n"]
+    "content",
+    [b"", gzip.compress(b"class\n1\n", mtime=0), b"class,Aa\n1,2\n1,2,3,4\n", b"class\n\xff\xfe\n"],
+    ids=["empty", "compressed", "ragged", "not text"],
 )
 def test_what_is_neither_parquet_nor_csv(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "file.csv").write_bytes(content)
