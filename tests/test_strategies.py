@@ -101,6 +101,31 @@ def test_shares_are_even_and_together_all(replicas: int, processes: int) -> None
     assert len(on_gpu.replicas) == on_gpu.own
 
 
+@given(
+    replicas=st.integers(2, 5),
+    rows=st.integers(1, 80),
+    dim=st.integers(1, 60),
+    width=st.integers(1, 60),
+    double=st.booleans(),
+)
+def test_a_product_does_not_depend_on_its_place_in_a_batch(
+    replicas: int, rows: int, dim: int, width: int, double: bool
+) -> None:
+    """What "bit for bit" stands on: the last of R replicas and the first of two have the same digits."""
+    g = torch.Generator().manual_seed(rows)
+    x, w, z = (
+        torch.rand(replicas, *shape, generator=g, dtype=torch.float64 if double else torch.float32)
+        for shape in ((rows, dim), (width, dim), (width, rows))
+    )
+
+    def products(x: torch.Tensor, w: torch.Tensor, z: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.bmm(x, w.mT), torch.bmm(w, x.mT.contiguous()), torch.bmm(z, x)]
+
+    last = [replicas - 1] * 2
+    for all_of_them, pair in zip(products(x, w, z), products(x[last], w[last], z[last]), strict=True):
+        assert torch.equal(all_of_them[-1], pair[0])
+
+
 def test_a_part_is_the_agent_of_its_replicas() -> None:
     whole = NeuralLogTS2(4, width=6, seed=[3, 1, 2], grid=None, nu=[0.1, 0.2, 0.3], design="full").double()
     arms = torch.rand(3, 5, 4, dtype=torch.float64)
