@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from nl_lightning.adaptive import AdaptiveDesign
+from nl_lightning.ahead import Window
 from nl_lightning.block_design import BlockDiagonalDesign, make_design
 from nl_lightning.buffer import ReplayBuffer
 from nl_lightning.callbacks import Confidence
@@ -249,16 +250,28 @@ class Agent(StoredAgent):
         mean, factors, observation = self.evaluate(arms)
         return View(arms, mean, factors, observation, *self.noise.take(1, mean, arms.shape[1])[0])
 
-    def look_ahead(self, arms: Tensor) -> list[View]:
-        """The views of C rounds (R, C, K, d) at once: the network does not change between two calls of TrainNN."""
+    def look_at(self, arms: Tensor) -> View:
+        """The view of C rounds (R, C, K, d) together: the network does not change between two calls of TrainNN."""
         mean, factors, observation = self.evaluate(arms.flatten(1, 2))
 
-        def split(values: Tensor) -> tuple[Tensor, ...]:
-            return values.unflatten(1, arms.shape[1:3]).unbind(1)
+        def split(values: Tensor) -> Tensor:
+            return values.unflatten(1, arms.shape[1:3])
 
-        fields = (arms.unbind(1), split(mean), zip(*map(split, factors), strict=True), split(observation))
         noise = self.noise.take(arms.shape[1], mean, arms.shape[2])
-        return [View(*parts, *numbers) for parts, numbers in zip(zip(*fields, strict=True), noise, strict=True)]
+        uniform = torch.stack([numbers for numbers, _ in noise], dim=1)
+        normal = [numbers for _, numbers in noise if numbers is not None]
+        drawn = torch.stack(normal, dim=1) if normal else None
+        return View(arms, split(mean), tuple(map(split, factors)), split(observation), uniform, drawn)
+
+    def look_ahead(self, arms: Tensor) -> list[View]:
+        """The views of C rounds (R, C, K, d), one by one."""
+        view = self.look_at(arms)
+        rounds = arms.shape[1]
+        factors = zip(*(factor.unbind(1) for factor in view.factors), strict=True)
+        others = (view.arms, view.mean, view.observation, view.uniform)
+        shown, means, observations, uniform = (values.unbind(1) for values in others)
+        normal = [None] * rounds if view.normal is None else view.normal.unbind(1)
+        return list(map(View, shown, means, factors, observations, uniform, normal))
 
     @torch.no_grad()
     def evaluate(self, arms: Tensor, spare: int = 0) -> tuple[Tensor, Factors, Tensor]:
@@ -299,7 +312,12 @@ class Agent(StoredAgent):
     def score(self, mean: Tensor, factors: Factors, normal: Tensor | None) -> tuple[Tensor, Tensor]:
         """Score and bonus (R, N) of arms: mean + bonus, or with normal numbers a draw of N(mean, bonus^2)."""
         radius = cast(Tensor, self._buffers["radius"])
-        bonus = self._designs[0].norm(factors).mul_(radius.unsqueeze(1))
+        return self.score_of(mean, self._designs[0].norm(factors), radius.unsqueeze(1), normal)
+
+    @staticmethod
+    def score_of(mean: Tensor, norm: Tensor, radius: Tensor, normal: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Score and bonus of arms with these norms, which become the bonus in their place."""
+        bonus = norm.mul_(radius)
         return mean + bonus if normal is None else torch.addcmul(mean, bonus, normal), bonus
 
     def best(self, score: Tensor, uniform: Tensor) -> Tensor:
@@ -324,6 +342,14 @@ class Agent(StoredAgent):
             self.theory.count(dimension, accepted)
             design.set_ridge(self.theory.ridge())
         self._buffers["radius"] = self._radius(dimension)
+
+    def take(self, window: Window) -> None:
+        """Design matrix, effective dimension and radius after rounds that were played at once."""
+        for design, diagonal in zip(self._designs, window.diagonals, strict=True):
+            assert isinstance(design, DiagonalDesign)
+            design.take(diagonal)
+        self._buffers["effective_dimension"] = window.effective_dimension[:, -1]
+        self._buffers["radius"] = window.radius[:, -1]
 
     @contextmanager
     def room_for(self, count: int, start: int) -> Iterator[None]:

@@ -6,16 +6,23 @@ import lightning as L
 
 if TYPE_CHECKING:
     from nl_lightning.agent import Agent
+    from nl_lightning.ahead import Window
     from nl_lightning.rounds import History, Round
 
 
 class RoundCallback(L.Callback):
-    """A Lightning callback with two more hooks."""
+    """A Lightning callback with three more hooks."""
 
     def on_round_end(self, trainer: L.Trainer, agent: "Agent", played: "Round") -> None:
         """Called after every round; ``played.t`` (R,) is its number, from 1 on.
 
         In a replay, replicas wait for each other: it counts for those with ``played.accepted``, at times for none.
+        """
+
+    def on_window_end(self, trainer: L.Trainer, agent: "Agent", window: "Window") -> None:
+        """Called instead of ``on_round_end`` after rounds that were played at once (``ahead``).
+
+        A callback that has ``on_round_end`` and not this one is called after every round: they are played one by one.
         """
 
     def on_rounds_end(self, trainer: L.Trainer, agent: "Agent", history: "History") -> None:
@@ -27,3 +34,11 @@ class Confidence(RoundCallback):
 
     def on_round_end(self, trainer: L.Trainer, agent: "Agent", played: "Round") -> None:
         agent.update_confidence(played.observed, played.accepted)
+
+    def on_window_end(self, trainer: L.Trainer, agent: "Agent", window: "Window") -> None:
+        agent.take(window)
+
+
+def overrides(callback: RoundCallback, hook: str) -> bool:
+    """Whether a callback does something at this hook."""
+    return getattr(type(callback), hook) is not getattr(RoundCallback, hook)

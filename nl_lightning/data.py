@@ -11,7 +11,8 @@ import lightning as L
 import torch
 
 from nl_lightning.agent import Agent
-from nl_lightning.callbacks import Confidence, RoundCallback
+from nl_lightning.ahead import Window
+from nl_lightning.callbacks import Confidence, RoundCallback, overrides
 from nl_lightning.checks import check_finite, check_whole
 from nl_lightning.environments import Deal, Environment, Simulation
 from nl_lightning.errors import InputError
@@ -119,16 +120,22 @@ class BanditData(L.LightningDataModule):
             (callback for callback in trainer.callbacks if isinstance(callback, RoundCallback)),  # type: ignore[attr-defined]
             key=lambda callback: not isinstance(callback, Confidence),
         )
-        # A callback that leaves the hook as it is (like the one that writes files) is not called two thousand times.
-        hooks = [c.on_round_end for c in callbacks if type(c).on_round_end is not RoundCallback.on_round_end]
+        # A callback that leaves a hook as it is (like the one that writes files) is not called two thousand times.
+        by_round = [callback for callback in callbacks if overrides(callback, "on_round_end")]
+        by_window = [callback for callback in callbacks if overrides(callback, "on_window_end")]
 
         def on_round(played: Round) -> None:
-            for hook in hooks:
-                hook(trainer, agent, played)
+            for callback in by_round:
+                callback.on_round_end(trainer, agent, played)
 
+        def on_window(window: Window) -> None:
+            for callback in by_window:
+                callback.on_window_end(trainer, agent, window)
+
+        together = all(callback in by_window for callback in by_round)
         # Inference mode saves a fifth of a round; what it makes must not stay in the agent's state.
         with torch.inference_mode():
-            history = self.environment.play(agent, self.played, count, on_round)
+            history = self.environment.play(agent, self.played, count, on_round, on_window if together else None)
         agent.radius, agent.effective_dimension = agent.radius.clone(), agent.effective_dimension.clone()
         # In a replay the replicas of all processes wait for each other at a call of TrainNN.
         mine = (len(history.t), self.environment.ended)

@@ -49,19 +49,28 @@ class DiagonalDesign(nn.Module):
         return self.quadratic(squares).sqrt_()
 
     def quadratic(self, squares: Factors) -> Tensor:
-        """sum_j g_j^2 / D_j, (R, N); the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2.
+        """sum_j g_j^2 / D_j, (R, N)"""
+        return _quadratic(self._layers, squares)
 
-        The last two layers meet in the same units, so that their terms are added unit by unit and summed once.
+    def norm_with(self, diagonals: Tensor, squares: Factors) -> Tensor:
+        """The norms (R, C, N) of squares (R, C, N, features), those of each round with its own diagonal (R, C, p)."""
+        layers = _by_layer(diagonals.flatten(0, 1), self.shapes)
+        found = _quadratic(layers, tuple(square.flatten(0, 1) for square in squares)).sqrt_()
+        return found.unflatten(0, diagonals.shape[:2])
+
+    def cumulated(self, squares: Factors, weight: Tensor) -> Tensor:
+        """The diagonals before each of C samples (R, C, features) and after the last, (R, C + 1, p).
+
+        D_j + sum_{i < t} w_i g_ij^2;  w is (R, C, 1) or (R, 1, 1)
         """
-        *layers, last = self._layers
-        terms = squares[-1] / last
-        products = [torch.bmm(z, layer.reciprocal()) for z, layer in zip(squares[1::2], layers, strict=False)]
-        if products:
-            terms.addcmul_(products[-1], squares[-3])
-        total = terms.sum(-1)
-        for product, delta in zip(products[:-1], squares[::2], strict=False):
-            total += product.mul_(delta).sum(-1)
-        return total
+        replicas, samples = squares[-1].shape[:2]
+        sums = self._flat.new_empty(replicas, samples + 1, self._flat.shape[1])
+        sums[:, 0] = self._flat
+        *layers, last = _by_layer(sums[:, 1:], self.shapes)
+        torch.mul(squares[-1].unsqueeze(-2), weight.unsqueeze(-1), out=last)
+        for delta, z, layer in zip(squares[::2], squares[1::2], layers, strict=False):
+            torch.mul(z.unsqueeze(-1), (delta * weight).unsqueeze(-2), out=layer)
+        return sums.cumsum_(1)
 
     def add(self, squares: Factors, weight: Tensor, accepted: Tensor | None = None) -> None:
         """D_j += w g_j^2 for one sample a replica (N = 1), w (R, 1, 1); g is 0 where ``accepted`` (R,) is False."""
@@ -77,16 +86,14 @@ class DiagonalDesign(nn.Module):
     def hold(self, count: int, fixed: bool) -> None:
         """A diagonal has no samples to make room for."""
 
-    def _view_layers(self) -> None:
-        """The diagonal as one view a layer, (R, in, out) but (R, 1, in) for the last, as the products want them.
+    def take(self, diagonal: Tensor) -> None:
+        """Have this diagonal, (R, p)."""
+        self._flat.copy_(diagonal)
 
-        And the diagonal itself: to ask nn.Module for a buffer takes its time.
-        """
+    def _view_layers(self) -> None:
+        """The diagonal by layers, and itself: to ask nn.Module for a buffer takes its time."""
         self._flat = self.diagonal
-        transposed = [(n_in, n_out) for n_out, n_in in self.shapes]
-        parts = self.diagonal.split([n_out * n_in for n_out, n_in in self.shapes], dim=1)
-        *hidden, last = [part.unflatten(1, shape) for part, shape in zip(parts, transposed, strict=True)]
-        self._layers = [*hidden, last.mT]
+        self._layers = _by_layer(self.diagonal, self.shapes)
 
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "DiagonalDesign":
         super()._apply(fn, *args, **kwargs)
@@ -100,6 +107,29 @@ class DiagonalDesign(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._view_layers()
+
+
+def _by_layer(diagonal: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
+    """One view a layer of a diagonal (..., p): (..., in, out), but (..., 1, in) for the last, as the products want."""
+    parts = diagonal.split([n_out * n_in for n_out, n_in in shapes], dim=-1)
+    *hidden, last = [part.unflatten(-1, (n_in, n_out)) for part, (n_out, n_in) in zip(parts, shapes, strict=True)]
+    return [*hidden, last.mT]
+
+
+def _quadratic(by_layer: list[Tensor], squares: Factors) -> Tensor:
+    """sum_j g_j^2 / D_j, (R, N); the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2.
+
+    The last two layers meet in the same units, so that their terms are added unit by unit and summed once.
+    """
+    *layers, last = by_layer
+    terms = squares[-1] / last
+    products = [torch.bmm(z, layer.reciprocal()) for z, layer in zip(squares[1::2], layers, strict=False)]
+    if products:
+        terms.addcmul_(products[-1], squares[-3])
+    total = terms.sum(-1)
+    for product, delta in zip(products[:-1], squares[::2], strict=False):
+        total += product.mul_(delta).sum(-1)
+    return total
 
 
 class FullDesign(nn.Module):

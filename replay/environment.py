@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nl_lightning.checks import check_whole
-from nl_lightning.environments import Environment, OnRound
+from nl_lightning.environments import Environment, OnRound, OnWindow
 from nl_lightning.errors import InputError
 from nl_lightning.rounds import History
 from nl_lightning.settings import Share
@@ -160,7 +160,9 @@ class ReplayLog(Environment):
 
     # ---- rounds ---------------------------------------------------------------------------------------------------
 
-    def play(self, agent: "Agent", start: int, count: int, on_round: OnRound) -> History:
+    def play(
+        self, agent: "Agent", start: int, count: int, on_round: OnRound, on_window: OnWindow | None = None
+    ) -> History:
         alive = torch.ones_like(agent.diverged_at, dtype=torch.bool) if agent.alive is None else agent.alive
         self._alive = alive.tolist()
         missing = torch.where(alive, count, 0)

@@ -10,6 +10,7 @@ import torch
 
 from nl_lightning import AGENTS, NeuralLogTS2, NeuralLogUCB2
 from nl_lightning.agent import Agent, LinearAgent
+from nl_lightning.ahead import Window
 from nl_lightning.callbacks import Confidence, RoundCallback
 from nl_lightning.data import BanditData
 from nl_lightning.environments import Synthetic
@@ -125,13 +126,14 @@ def test_stop_and_resume_is_bit_for_bit(name: str, design: str, stop: int, preci
 
 
 class Die(RoundCallback):
-    """Stops a fit in the middle of a round, without a word to anybody."""
+    """Stops a fit in the middle of its rounds, without a word to anybody."""
 
     def __init__(self, t: int) -> None:
         self.t = t
 
-    def on_round_end(self, trainer: L.Trainer, agent: Agent, played: Round) -> None:
-        if played.t[0] == self.t:
+    def on_window_end(self, trainer: L.Trainer, agent: Agent, window: Window) -> None:
+        self.t -= window.arm.shape[1]
+        if self.t <= 0:
             raise SystemExit("killed")
 
 

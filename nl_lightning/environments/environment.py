@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast, final
 import torch
 from torch import Tensor
 
+from nl_lightning.ahead import Window, foresee, rounds_at_once
 from nl_lightning.checks import check_blocks, check_finite
 from nl_lightning.errors import InputError
 from nl_lightning.randomness import CHUNK
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 OnRound = Callable[[Round], None]
 """What is done after every round: design matrix and radii first of all."""
+OnWindow = Callable[[Window], None]
+"""The same after rounds that were played at once."""
 
 
 class Environment(ABC):
@@ -38,8 +41,13 @@ class Environment(ABC):
         """
 
     @abstractmethod
-    def play(self, agent: "Agent", start: int, count: int, on_round: OnRound) -> History:
-        """Play rounds start + 1, ..., start + count; fewer, if no replica can go on so far."""
+    def play(
+        self, agent: "Agent", start: int, count: int, on_round: OnRound, on_window: OnWindow | None = None
+    ) -> History:
+        """Play rounds start + 1, ..., start + count; fewer, if no replica can go on so far.
+
+        Where there is ``on_window``, rounds may be played several at once.
+        """
 
     @property
     def ended(self) -> bool:
@@ -104,6 +112,44 @@ class _DealtRound(Round):
         return self._choice.chosen(self._regrets)
 
 
+class _Played(NamedTuple):
+    """C rounds, each tensor (R, C) or (R, C, K)."""
+
+    arm: Tensor
+    score: Tensor
+    mean: Tensor
+    bonus: Tensor
+    radius: Tensor
+    effective_dimension: Tensor
+
+
+def _one_by_one(agent: "Agent", deal: Deal, t: Tensor, on_round: OnRound) -> _Played:
+    """Rounds with numbers t (C,)."""
+    alive, rounds = agent.alive, []
+    # Buffers by their dictionary: asked for by name, nn.Module looks for them in three places.
+    state = cast(dict[str, Tensor], agent._buffers)
+    numbers = t.to(agent.lam.device).unsqueeze(1).expand(-1, agent.replicas).unbind(0)
+    dealt = zip(agent.look_ahead(deal.arms), numbers, deal.reward.unbind(1), deal.regret.unbind(1), strict=True)
+    for view, number, rewards, regrets in dealt:
+        choice = agent.choose(view)
+        on_round(_DealtRound(number, choice, rewards, regrets, alive))
+        rounds.append((*choice[:4], state["radius"], state["effective_dimension"]))
+    return _Played(*(torch.stack(column, dim=1) for column in zip(*rounds, strict=True)))
+
+
+def _at_once(agent: "Agent", deal: Deal, together: int, on_window: OnWindow) -> _Played:
+    """So many rounds together, and then the next."""
+    parts = []
+    for start in range(0, deal.arms.shape[1], together):
+        view = agent.look_at(deal.arms[:, start : start + together])
+        window = foresee(agent, view, agent.alive)
+        on_window(window)
+        parts.append(
+            _Played(window.arm, window.score, view.mean, window.bonus, window.radius, window.effective_dimension)
+        )
+    return parts[0] if len(parts) == 1 else _Played(*(torch.cat(column, dim=1) for column in zip(*parts, strict=True)))
+
+
 class Simulation(Environment):
     """Deals rounds 0, 1, 2, ... of R replicas as a function of the round: it has no state to keep or to lose."""
 
@@ -119,25 +165,17 @@ class Simulation(Environment):
         self.share = share or Share.whole(len(seeds))
         self._prepare(seeds)
 
-    def play(self, agent: "Agent", start: int, count: int, on_round: OnRound) -> History:
+    def play(
+        self, agent: "Agent", start: int, count: int, on_round: OnRound, on_window: OnWindow | None = None
+    ) -> History:
         deal = self.deal(start, count)
-        choices, radius, dimension = [], [], []
-        views = agent.look_ahead(deal.arms)
-        alive = agent.alive
-        # Buffers by their dictionary: asked for by name, nn.Module looks for them in three places.
-        state = cast(dict[str, Tensor], agent._buffers)
         t = torch.arange(start + 1, start + count + 1, device="cpu")
-        numbers = t.to(agent.lam.device).unsqueeze(1).expand(-1, agent.replicas).unbind(0)
-        for view, number, rewards, regrets in zip(
-            views, numbers, deal.reward.unbind(1), deal.regret.unbind(1), strict=True
-        ):
-            choice = agent.choose(view)
-            on_round(_DealtRound(number, choice, rewards, regrets, alive))
-            choices.append(choice)
-            radius.append(state["radius"])
-            dimension.append(state["effective_dimension"])
-
-        arm = torch.stack([choice.arm for choice in choices], dim=1)
+        together = 1 if on_window is None else rounds_at_once(agent)
+        if on_window is None or together == 1:
+            played = _one_by_one(agent, deal, t, on_round)
+        else:
+            played = _at_once(agent, deal, together, on_window)
+        arm, alive = played.arm, agent.alive
 
         def chosen(values: Tensor) -> Tensor:
             return values.gather(2, arm.unsqueeze(2)).squeeze(2)
@@ -149,11 +187,11 @@ class Simulation(Environment):
             arm=arm,
             reward=chosen(deal.reward),
             regret=chosen(deal.regret),
-            score=chosen(torch.stack([choice.score for choice in choices], dim=1)),
-            mean=chosen(torch.stack([choice.mean for choice in choices], dim=1)),
-            bonus=chosen(torch.stack([choice.bonus for choice in choices], dim=1)),
-            radius=torch.stack(radius, dim=1),
-            effective_dimension=torch.stack(dimension, dim=1),
+            score=chosen(played.score),
+            mean=chosen(played.mean),
+            bonus=chosen(played.bonus),
+            radius=played.radius,
+            effective_dimension=played.effective_dimension,
             valid=None if alive is None else alive.unsqueeze(1).expand(-1, count),
         )
 

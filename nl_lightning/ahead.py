@@ -1,0 +1,92 @@
+"""Several rounds at once: a guess of all their arms, checked until it bears itself out.
+
+Between two calls of TrainNN the network stands still, and the arm of a round depends on the arms before it only through
+the design matrices. Given arms a_1, ..., a_C, their diagonals before every round are cumulative sums,
+
+    D_t = D + sum_{i < t} w_i g_i(a_i)^2,
+
+and with them the arms a'_t that an agent would choose are computed for all rounds at once. Where a' = a these are the
+arms that rounds one by one would have given: a'_1 does not depend on the guess, and a'_t is right if those before it
+are. Else a' is right for at least one round more than a was, and is the next guess. One or two checks are what it
+takes, for what an agent chooses depends little on the last rounds.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nl_lightning.design import DiagonalDesign
+from nl_lightning.rounds import View
+
+if TYPE_CHECKING:
+    from nl_lightning.agent import Agent
+
+_ENTRIES = 50_000
+"""Of the diagonals of all rounds at once, for all replicas of a run: what fits into a core's cache."""
+_FEWEST, _MOST = 12, 64
+"""Rounds at once. For fewer a guess costs more than it saves; with more it is right less often."""
+
+
+class Window(NamedTuple):
+    """C rounds that were played at once."""
+
+    arm: Tensor
+    """(R, C)"""
+    score: Tensor
+    """(R, C, K), like bonus"""
+    bonus: Tensor
+    radius: Tensor
+    """(R, C), after the round, like effective_dimension"""
+    effective_dimension: Tensor
+    diagonals: tuple[Tensor, Tensor]
+    """(R, p), of the agent's two design matrices after the last round"""
+    checks: int
+    """how often a guess was checked"""
+
+
+def rounds_at_once(agent: "Agent") -> int:
+    """How many rounds are worth a guess; 1 where they are better played one by one.
+
+    It is asked of all replicas of the run and not of those that a process has, so that any number of processes has the
+    same result.
+    """
+    if not isinstance(agent.design, DiagonalDesign):
+        return 1
+    rounds = _ENTRIES // (agent.share.total * agent.design.diagonal.shape[1])
+    return min(rounds, _MOST) if rounds >= _FEWEST else 1
+
+
+def foresee(agent: "Agent", view: View, accepted: Tensor | None = None) -> Window:
+    """Play the rounds of a view (R, C, K, ...); the agent stays as it is.
+
+    Replicas with ``accepted`` (R,) False choose, but do not learn.
+    """
+    design, information = agent.design, agent.information
+    assert isinstance(design, DiagonalDesign)
+    assert isinstance(information, DiagonalDesign)
+    observation = view.observation
+    index_shape = (-1, -1, 1, observation.shape[-1])
+
+    # the guess: as if no round changed a design matrix
+    norm = design.norm(tuple(factor.flatten(1, 2) for factor in view.factors)).view_as(view.mean)
+    score, bonus = agent.score_of(view.mean, norm, agent.radius[:, None, None], view.normal)
+    arm = agent.best(score, view.uniform)
+    checks, right = 0, False
+    while not right:
+        checks += 1
+        observed = observation.gather(2, arm[..., None, None].expand(*index_shape)).squeeze(2)
+        if accepted is not None:
+            observed = observed * accepted.view(-1, 1, 1)
+        weight, *picked = torch.split_with_sizes(observed, agent.observation_columns, dim=-1)
+        factors = tuple(picked)
+        # (R, C + 1, p), before every round and after the last
+        grown = design.cumulated(factors, weight)
+        informed = information.cumulated(factors, agent._information_weight)
+        dimension = informed.log().sum(-1)
+        radius = agent._radius(dimension.mT).mT
+        norm = design.norm_with(grown[:, :-1], view.factors)
+        score, bonus = agent.score_of(view.mean, norm, radius[:, :-1, None], view.normal)
+        guess, arm = arm, agent.best(score, view.uniform)
+        right = torch.equal(guess, arm)
+    return Window(arm, score, bonus, radius[:, 1:], dimension[:, 1:], (grown[:, -1], informed[:, -1]), checks)

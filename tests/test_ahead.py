@@ -1,0 +1,169 @@
+"""Rounds that are played at once are those that are played one by one."""
+
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nl_lightning import AGENTS, NeuralLogUCB2
+from nl_lightning.agent import Agent, LinearAgent
+from nl_lightning.ahead import Window, foresee, rounds_at_once
+from nl_lightning.callbacks import RoundCallback
+from nl_lightning.design import DiagonalDesign
+from nl_lightning.rounds import Round
+from nl_lightning.settings import Share
+from tests.conftest import Fit
+
+
+def make(name: str, replicas: int, depth: int = 2, **settings: Any) -> Agent:
+    """An agent whose choices depend on the last rounds: it explores a lot, and its design matrices change quickly."""
+    size = {} if issubclass(AGENTS[name], LinearAgent) else {"width": 5, "depth": depth}
+    values = {"nu": 3.0, "lam": 0.05, "kappa": 4.0, "replicas": replicas, **size, **settings}
+    return AGENTS[name](4, **values).double()
+
+
+def deal(replicas: int, rounds: int, seed: int = 0) -> Tensor:
+    g = torch.Generator().manual_seed(seed)
+    return torch.rand(replicas, rounds, 6, 4, generator=g, dtype=torch.float64) * 2 - 1
+
+
+def one_by_one(agent: Agent, arms: Tensor, accepted: Tensor | None = None) -> dict[str, Tensor]:
+    """Choose and learn, round after round."""
+    rows = []
+    for view in agent.look_ahead(arms):
+        choice = agent.choose(view)
+        agent.update_confidence(choice.observed, accepted)
+        rows.append((choice.arm, choice.score, choice.bonus, agent.radius, agent.effective_dimension))
+    names = ("arm", "score", "bonus", "radius", "effective_dimension")
+    return {name: torch.stack(column, 1) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def assert_as_one_by_one(agent: Agent, twin: Agent, arms: Tensor, accepted: Tensor | None = None) -> Window:
+    """Both play these rounds, the agent at once."""
+    expected = one_by_one(twin, arms, accepted)
+    before = {name: value.clone() for name, value in agent.state_dict().items() if isinstance(value, Tensor)}
+    window = foresee(agent, agent.look_at(arms), accepted)
+    assert torch.equal(window.arm, expected.pop("arm"))
+    for name, value in expected.items():
+        torch.testing.assert_close(getattr(window, name), value, rtol=1e-12, atol=1e-12)
+    for name, value in before.items():
+        assert torch.equal(agent.state_dict()[name], value), f"foresee has changed {name}"
+    agent.take(window)
+    for mine, theirs in zip(agent.state_dict().values(), twin.state_dict().values(), strict=True):
+        if isinstance(mine, Tensor):
+            torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+    return window
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("name", AGENTS)
+def test_as_one_by_one(name: str, replicas: int) -> None:
+    agent, twin = make(name, replicas), make(name, replicas)
+    checks = []
+    for start in range(5):
+        checks.append(assert_as_one_by_one(agent, twin, deal(replicas, 40, seed=start)).checks)
+    assert max(checks) > 1, "the test wants a guess that is wrong"
+    assert max(checks) < 20, "a guess is right sooner than round by round"
+
+
+@pytest.mark.parametrize("depth", [1, 3, 4])
+def test_networks_of_other_depths(depth: int) -> None:
+    agent, twin = make("NeuralLog-UCB-2", 2, depth), make("NeuralLog-UCB-2", 2, depth)
+    assert_as_one_by_one(agent, twin, deal(2, 30))
+
+
+@given(rounds=st.integers(1, 30), nu=st.floats(0, 100), lam=st.floats(1e-3, 10), seed=st.integers(0, 99))
+def test_whatever_is_explored(rounds: int, nu: float, lam: float, seed: int) -> None:
+    agent, twin = (make("NCBF-UCB", 2, nu=nu, lam=lam, seed=seed) for _ in range(2))
+    window = assert_as_one_by_one(agent, twin, deal(2, rounds, seed))
+    assert 1 <= window.checks <= rounds + 1
+
+
+def test_equal_arms_have_equal_chances() -> None:
+    """All arms of a round are the same one: 60 x 64 choices among six."""
+    agent = make("NeuralLog-UCB-1", 60)
+    arms = deal(60, 64)[:, :, :1].expand(-1, -1, 6, -1)
+    chosen = foresee(agent, agent.look_at(arms)).arm.flatten().bincount(minlength=6)
+    expected = 60 * 64 / 6
+    # chi^2 with 5 degrees of freedom is above 20.5 once in a thousand times
+    assert ((chosen - expected) ** 2 / expected).sum() < 20.5
+
+
+def test_a_replica_that_is_masked_does_not_learn() -> None:
+    agent, twin = make("NeuralLog-TS-2", 2), make("NeuralLog-TS-2", 2)
+    accepted = torch.tensor([True, False])
+    radius = agent.radius.clone()
+    window = assert_as_one_by_one(agent, twin, deal(2, 25), accepted)
+    assert agent.radius[1] == radius[1]
+    assert agent.radius[0] > radius[0]
+    assert torch.equal(window.diagonals[0][1], agent.design.diagonal[1])
+
+
+def test_diagonals_are_cumulative_sums() -> None:
+    """Against a plain loop over rounds, layers and entries."""
+    shapes, ridge = [(3, 2), (4, 3), (1, 4)], torch.tensor([0.5, 2.0], dtype=torch.float64)
+    g = torch.Generator().manual_seed(1)
+    sizes = DiagonalDesign(shapes, ridge).factor_sizes
+    squares = tuple(torch.rand(2, 5, size, generator=g, dtype=torch.float64) for size in sizes)
+    weight = torch.rand(2, 5, 1, generator=g, dtype=torch.float64)
+    found = DiagonalDesign(shapes, ridge).cumulated(squares, weight)
+    for replica in range(2):
+        diagonal = [float(ridge[replica])] * (3 * 2 + 4 * 3 + 4)
+        for t in range(6):
+            assert found[replica, t].tolist() == pytest.approx(diagonal, rel=1e-14)
+            if t == 5:
+                break
+            delta_1, z_0, delta_2, z_1, z_2 = (square[replica, t].tolist() for square in squares)
+            w = float(weight[replica, t])
+            growth = [z * d * w for z in z_0 for d in delta_1] + [z * d * w for z in z_1 for d in delta_2]
+            diagonal = [a + b for a, b in zip(diagonal, growth + [z * w for z in z_2], strict=True)]
+
+
+# ---- when ------------------------------------------------------------------------------------------------------------
+
+
+def test_how_many_rounds_at_once() -> None:
+    assert rounds_at_once(NeuralLogUCB2(20)) == 64
+    assert rounds_at_once(NeuralLogUCB2(20, width=100)) == 50_000 // 2100
+    assert rounds_at_once(NeuralLogUCB2(20, replicas=50)) == 1
+    assert rounds_at_once(NeuralLogUCB2(20, design="full")) == 1
+    assert rounds_at_once(NeuralLogUCB2(20, mode="theory")) == 1
+
+
+def test_a_part_of_a_run_plays_like_the_whole() -> None:
+    whole = NeuralLogUCB2(20, replicas=50)
+    part = whole.part(Share([0, 1], 2, 50))
+    assert isinstance(part, Agent)
+    assert rounds_at_once(part) == rounds_at_once(whole) == 1
+    assert rounds_at_once(NeuralLogUCB2(20, replicas=2)) > 1
+
+
+class _ByRound(RoundCallback):
+    rounds = 0
+
+    def on_round_end(self, trainer: L.Trainer, agent: Agent, played: Round) -> None:
+        self.rounds += 1
+
+
+class _Both(_ByRound):
+    at_once = 0
+
+    def on_window_end(self, trainer: L.Trainer, agent: Agent, window: Window) -> None:
+        self.at_once += window.arm.shape[1]
+
+
+def test_whoever_wants_every_round_gets_it(fit: Fit) -> None:
+    agents = [NeuralLogUCB2(4, width=6, update_every=20, lr=0.001) for _ in range(3)]
+    both, alone, beside = _Both(), _ByRound(), _Both()
+    _, at_once = fit(agents[0], rounds=50, callbacks=[both])
+    assert (both.rounds, both.at_once) == (0, 50)
+    _, by_round = fit(agents[1], rounds=50, callbacks=[alone])
+    assert alone.rounds == 50
+    fit(agents[2], rounds=50, callbacks=[beside, _ByRound()])
+    assert (beside.rounds, beside.at_once) == (50, 0)
+    assert torch.equal(at_once.arm, by_round.arm)
+    torch.testing.assert_close(at_once.score, by_round.score, rtol=1e-5, atol=1e-6)
