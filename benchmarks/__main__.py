@@ -1,64 +1,115 @@
-"""Speed and memory, as ratios measured in one run: ``python -m benchmarks``.
+"""Speed and memory, ours and our peers', as ratios measured in one run: ``python -m benchmarks``.
 
-The machine is noisy, so every number is a median of interleaved repetitions, and only ratios within one run count.
+The machine is noisy, so every number is a median of interleaved repetitions, and only ratios within one run count. What
+is measured is stored in ``benchmarks/results``, and ``benchmarks/RESULTS.md`` is written from that.
 """
 
 import argparse
-import logging
 import sys
-import warnings
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import track
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import blocks, devices, fit, replay, theory, variants
-from benchmarks.measure import Row
+from benchmarks import blocks, devices, document, fit, profile, replay, stored, theory, variants
+from benchmarks.measure import Row, quiet
+from benchmarks.peers import marks
+from benchmarks.peers.compare import compare
+
+Say = Callable[[str], None]
+Found = tuple[list[Row], dict[str, Any]]
+"""What is to be reached, and what else there is to tell."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "--only",
-        choices=["fit", "blocks", "theory", "replay", "devices", "variants"],
-        help="measure one part; left out, all",
-    )
+    parser.add_argument("--only", choices=list(document.ORDER), help="measure one part; left out, all")
+    parser.add_argument("--write", action="store_true", help="measure nothing, write RESULTS.md anew")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch in fits; with more, ratios spread")
     parser.add_argument("--long", type=int, default=100_000, help="rounds of the memory measurement of a fit")
     parser.add_argument(
         "--rows", type=int, default=1_400_000, help="events of the simulated log; memory: ten times, too"
     )
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    parts: dict[str, list[Callable[[], list[Row]]]] = {
-        "fit": [fit.gradient_step, fit.act_and_observe, fit.whole_fit, lambda: fit.memory(options.long)],
-        "blocks": [blocks.fits],
-        "theory": [theory.rounds_of_theory_mode, theory.memory],
-        "replay": [
-            replay.learning,
+    quiet()
+    console = Console()
+    reached = options.write or _measure(options, console)
+    console.print(f"written: {document.write(Path(__file__).parent).name} in benchmarks/")
+    sys.exit(0 if reached else 1)
+
+
+def _measure(options: argparse.Namespace, console: Console) -> bool:
+    """Measure the chosen parts, and tell whether all of them reach what they have to."""
+    parts: dict[str, Callable[[Say], Found]] = {
+        "peers": _peers,
+        "profile": _profile,
+        "fit": _rows(fit.gradient_step, fit.act_and_observe, lambda: fit.memory(options.long)),
+        "blocks": _rows(blocks.fits),
+        "theory": _rows(theory.rounds_of_theory_mode, theory.memory),
+        "replay": _rows(
             lambda: replay.frozen(options.rows),
             replay.conversion,
             lambda: replay.memory(options.rows, 10 * options.rows),
-        ],
-        "devices": [devices.replicas, lambda: devices.frozen(options.rows)],
-        "variants": [variants.half, variants.compiled],
+        ),
+        "devices": _rows(devices.replicas, lambda: devices.frozen(options.rows)),
+        "variants": _rows(variants.half, variants.compiled),
     }
     table = Table(title=f"torch {torch.__version__}", title_justify="left")
     for name in ("what", "measured: median (quartiles)", "to reach", ""):
         table.add_column(name)
-    chosen = [part for name, group in parts.items() if options.only in (None, name) for part in group]
+    chosen = [options.only] if options.only else list(parts)
     reached = True
-    for part in track(chosen, description="measuring"):
-        torch.set_num_threads(options.threads)
-        for what, value, limit, holds in part():
-            table.add_row(what, value, limit, "yes" if holds else "NO")
-            reached &= holds
-    Console().print(table)
-    sys.exit(0 if reached else 1)
+    columns = (
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=len(chosen))
+        for part in chosen:
+            torch.set_num_threads(options.threads)
+            rows, detail = parts[part](lambda text, part=part: progress.update(task, description=f"{part}: {text}"))  # type: ignore[misc]
+            stored.store(part, rows, detail)
+            for what, value, limit, holds in rows:
+                table.add_row(what, value, limit, "yes" if holds else "NO")
+                reached &= holds
+            progress.advance(task)
+    console.print(table)
+    return reached
+
+
+def _peers(say: Say) -> Found:
+    found = compare(say)
+    return marks.rows(found), found
+
+
+def _profile(say: Say) -> Found:
+    rows: list[Row] = []
+    told = {}
+    for replicas in (1, 10):
+        say(f"R = {replicas}")
+        found = profile.Profile(replicas)
+        rows += found.rows()
+        told[f"R = {replicas}"] = {"shares": found.shares(), "operations": found.operations}
+    return rows, told
+
+
+def _rows(*works: Callable[[], list[Row]]) -> Callable[[Say], Found]:
+    """A part of several measurements."""
+
+    def measure(say: Say) -> Found:
+        rows = []
+        for number, work in enumerate(works, start=1):
+            say(f"{number} of {len(works)}")
+            rows += work()
+        return rows, {}
+
+    return measure
 
 
 if __name__ == "__main__":

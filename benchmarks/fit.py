@@ -5,7 +5,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.measure import Row, interleaved, peak_memory, row, seconds, trainer
+from benchmarks.measure import Row, interleaved, peak_memory, row, trainer
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.data import BanditData
 from nl_lightning.environments import Synthetic
@@ -52,56 +52,6 @@ def act_and_observe() -> list[Row]:
     many, one = interleaved([work(32), work(1)], repetitions=200)
     note = f"{median(one) * 1e6:.0f} us for one"
     return [row("act + observe, 32 replicas / 1 replica", many, one, 3, note)]
-
-
-def whole_fit() -> list[Row]:
-    """A fit of T = 2000 against its TrainNN steps alone, and Lightning's part of it."""
-    rounds, every, steps = 2000, 50, 100
-
-    def agent() -> NeuralLogUCB2:
-        return NeuralLogUCB2(20, width=20, nu=0.01, lr=0.005, steps=steps, update_every=every)
-
-    def fit() -> float:
-        fitting, fitted, data = trainer(), agent(), BanditData(Synthetic("h1"), rounds)
-        return seconds(lambda: fitting.fit(fitted, data), 1)
-
-    def training_alone() -> float:
-        trained = agent()
-        environment = Synthetic("h1")
-        environment.prepare([0], torch.empty(0))
-        deal = environment.deal(0, rounds)
-        x, reward = deal.arms[:, :, 0].contiguous(), deal.reward[:, :, 0].contiguous()
-        lam, lr = torch.ones(1), torch.full((1,), 0.005)
-
-        def train() -> None:
-            for n in range(every, rounds + 1, every):
-                train_nn(list(trained.network.weights), x[:, :n], reward[:, :n], lam, lr, steps)
-
-        return seconds(train, 1)
-
-    def without_lightning() -> float:
-        """The same rounds and calls of TrainNN, driven by a loop instead of a Trainer."""
-        driven, data = agent(), BanditData(Synthetic("h1"), rounds)
-        driver = trainer()
-        driver.strategy.connect(driven)
-        driver.callbacks.extend(driven.configure_callbacks())  # type: ignore[attr-defined]
-        data.trainer = driver
-
-        def play() -> None:
-            data.setup("fit")
-            for batch in data.train_dataloader():
-                driven._train_nn(batch.x, batch.reward)
-
-        return seconds(play, 1)
-
-    fit(), training_alone(), without_lightning()
-    fits, alone, bare = zip(*((fit(), training_alone(), without_lightning()) for _ in range(9)), strict=True)
-    part = [(f - b) / f for f, b in zip(fits, bare, strict=True)]
-    lightning = f"{median(part):.1%} ({sorted(part)[2]:.1%} to {sorted(part)[6]:.1%})"
-    return [
-        row(f"fit, T={rounds}, R=1 / its TrainNN steps", list(fits), list(alone), 2, f"{median(fits):.2f} s"),
-        ("Lightning's part of that fit", lightning, "< 15%", median(part) < 0.15),
-    ]
 
 
 def memory(rounds: int) -> list[Row]:

@@ -1,9 +1,11 @@
 """How things are measured: medians of interleaved repetitions, and ratios within one run, for the machine is noisy."""
 
+import logging
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,13 +32,26 @@ def interleaved(works: list[Callable[[], object]], repetitions: int, rounds: int
 
 def ratio(numerator: list[float], denominator: list[float]) -> tuple[float, str]:
     """The median ratio, and the ratios' quartiles as a text."""
-    ratios = sorted(a / b for a, b in zip(numerator, denominator, strict=True))
-    return median(ratios), f"{ratios[len(ratios) // 4]:.2f} to {ratios[3 * len(ratios) // 4]:.2f}"
+    ratios = [a / b for a, b in zip(numerator, denominator, strict=True)]
+    return median(ratios), quartiles(ratios)
+
+
+def quartiles(values: Iterable[float], form: str = ".2f") -> str:
+    """As a text, the lower and the upper one; of three or fewer values these are the lowest and the highest."""
+    ordered = sorted(values)
+    return f"{ordered[len(ordered) // 4]:{form}} to {ordered[3 * len(ordered) // 4]:{form}}"
 
 
 def row(what: str, numerator: list[float], denominator: list[float], limit: float, note: str) -> Row:
     value, spread = ratio(numerator, denominator)
     return what, f"{value:.2f} ({spread}) {note}", f"<= {limit:g}", value <= limit
+
+
+def quiet() -> None:
+    """No warnings, and of Lightning only those."""
+    warnings.simplefilter("ignore")
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def trainer(**flags: Any) -> L.Trainer:

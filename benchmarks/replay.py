@@ -1,28 +1,21 @@
-"""Speed and memory of a replay: a frozen agent, a learning one beside obp's, conversion."""
+"""Speed and memory of a replay: a frozen agent, conversion, learning."""
 
-import io
 import tempfile
-from contextlib import redirect_stderr
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import torch
-from numpy.typing import NDArray
-from obp.policy import LogisticUCB
-from obp.simulator import run_bandit_simulation
 
-from benchmarks.measure import Row, interleaved, peak_memory, seconds, trainer
+from benchmarks.measure import Row, interleaved, peak_memory, trainer
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.data import BanditData
 from replay import Features, Log, ReplayLog
 from replay.convert import convert_log, sample
 from replay.evaluate import evaluate
-from replay.sample import bundled_log
 from replay.schema import ROW_GROUP
 from replay.shown import Setting
 from replay.world import World
@@ -102,54 +95,6 @@ def _write_published(log: Log, path: Path) -> None:
         writer.write_table(table)
     assert writer is not None
     writer.close()
-
-
-def learning() -> list[Row]:
-    """Agents that learn on the bundled sample, beside obp's own simulation with its LogisticUCB."""
-    log = Log(bundled_log())
-
-    def ours(replicas: int) -> float:
-        # A second thread helps ten replicas, and one replica is in its way.
-        torch.set_num_threads(min(2, replicas))
-        data, fitted, fitting = BanditData(ReplayLog(), 2000), agent(replicas), trainer()
-        taken = seconds(lambda: fitting.fit(fitted, data), 1)
-        return sum(place["seen"] for place in data.environment.counts()["replicas"]) / taken
-
-    def obp(kind: type) -> float:
-        users = [log.events(group).users for group in log.groups]
-        # obp's own preprocessing gives booleans with pandas 3, and of each feature leaves one category out
-        one_hot: list[NDArray[Any]] = [
-            np.eye(len(values), dtype=kind)[index.numpy(), 1:] for part in users for index, values in part
-        ]
-        context = np.concatenate(one_hot, axis=1)
-        events = log.events(log.groups[0])
-        feedback = {
-            "n_rounds": log.rows,
-            "n_actions": log.n_items,
-            "action": events.item.numpy(),
-            "position": events.position.numpy() - 1,
-            "reward": events.click.numpy(),
-            "pscore": events.propensity.numpy(),
-            "context": context,
-        }
-        policy = LogisticUCB(dim=context.shape[1], n_actions=log.n_items, len_list=3, random_state=0)
-        with redirect_stderr(io.StringIO()):
-            return log.rows / seconds(lambda: run_bandit_simulation(feedback, policy), 1)
-
-    ours(1), ours(10)
-    one, ten, peer, floats = zip(*((ours(1), ours(10), obp(bool), obp(float)) for _ in range(3)), strict=True)
-    rows = []
-    for what, speeds, target in (
-        ("one replica, one thread", one, 8),
-        ("ten replicas, two threads, per replica", ten, 20),
-    ):
-        ratio = median(speed / theirs for speed, theirs in zip(speeds, peer, strict=True))
-        theirs = f"{median(peer):,.0f} events/s, {median(floats):,.0f} with floats"
-        note = f"{ratio:.1f} times ({median(speeds):,.0f} / {theirs})"
-        rows.append(
-            (f"learning on the sample, T=2000, {what} / obp's LogisticUCB", note, f">= {target}", ratio >= target)
-        )
-    return rows
 
 
 def conversion(repeated: int = 20) -> list[Row]:

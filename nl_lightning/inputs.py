@@ -7,6 +7,7 @@ Samples of one block lie side by side in tiles of B samples, so that a product o
 of the tiles with the blocks they belong to; a block's last tile is filled up with zeros, which have no gradient.
 """
 
+from collections.abc import Sequence
 from typing import Protocol, final
 
 import torch
@@ -14,6 +15,10 @@ from torch import Tensor
 
 _WEIGHTS_OF_A_TILE = 25
 """To hand a tile the weights of its block and take its gradient back costs about as much as so many samples."""
+
+
+PART = 4096
+"""Samples of a replica that TrainNN takes at once."""
 
 
 class Inputs(Protocol):
@@ -34,13 +39,29 @@ class Inputs(Protocol):
     def product(self, unpacked: Tensor, out: Tensor) -> Tensor:
         """W_1 x of all samples, out (R, m, n')"""
 
-    def gradient(self, delta: Tensor, out: Tensor) -> Tensor:
-        """sum_i delta_i (x) x_i: delta (R, m, n'), out in the form of the unpacked weight"""
+    def gradient(self, delta: Tensor, out: Tensor, add: bool = False) -> Tensor:
+        """sum_i delta_i (x) x_i: delta (R, m, n'), out in the form of the unpacked weight, added to it if asked for"""
 
 
-def inputs(x: Tensor, blocks: int) -> Inputs:
-    """Samples x (R, n, d), or (x, k) (R, n, d + 1) where there is more than one block."""
-    return Vectors(x) if blocks == 1 else Blocks(x, blocks)
+def inputs(x: Tensor, blocks: int) -> Sequence[Inputs]:
+    """Samples x (R, n, d), or (x, k) (R, n, d + 1) where there is more than one block.
+
+    Many vectors come in parts of equal size, one behind the other: what TrainNN needs beside the samples then does not
+    grow with their number. The last part ends in zeros, which have no gradient.
+    """
+    if blocks > 1:
+        return [Blocks(x, blocks)]
+    if x.shape[1] <= PART:
+        return [Vectors(x, x.mT.contiguous())]
+    return [Vectors(rows, rows.mT) for rows in parts(x)]
+
+
+def parts(values: Tensor) -> list[Tensor]:
+    """(R, n, ...) in parts (R, PART, ...); the last one is filled up with zeros."""
+    *whole, last = values.split(PART, dim=1)
+    filled = last.new_zeros(len(last), PART, *last.shape[2:])
+    filled[:, : last.shape[1]] = last
+    return [*whole, filled]
 
 
 def input_size(dim: int, blocks: int) -> int:
@@ -64,11 +85,11 @@ def first_layer(weight: Tensor, x: Tensor, blocks: int) -> Tensor:
 
 @final
 class Vectors:
-    """Samples as they are."""
+    """Samples as they are, (R, n, d), and as columns (R, d, n)."""
 
-    def __init__(self, x: Tensor) -> None:
+    def __init__(self, x: Tensor, columns: Tensor) -> None:
         self.size = x.shape[1]
-        self._rows, self._columns = x, x.mT.contiguous()
+        self._rows, self._columns = x, columns
 
     def arrange(self, values: Tensor) -> Tensor:
         return values
@@ -82,8 +103,8 @@ class Vectors:
     def product(self, unpacked: Tensor, out: Tensor) -> Tensor:
         return torch.bmm(unpacked, self._columns, out=out)
 
-    def gradient(self, delta: Tensor, out: Tensor) -> Tensor:
-        return torch.bmm(delta, self._rows, out=out)
+    def gradient(self, delta: Tensor, out: Tensor, add: bool = False) -> Tensor:
+        return out.baddbmm_(delta, self._rows) if add else torch.bmm(delta, self._rows, out=out)
 
 
 @final
@@ -136,10 +157,10 @@ class Blocks:
         out.unflatten(2, (tiles, tile)).copy_(product.transpose(1, 2))
         return out
 
-    def gradient(self, delta: Tensor, out: Tensor) -> Tensor:
+    def gradient(self, delta: Tensor, out: Tensor, add: bool = False) -> Tensor:
         _, tiles, tile = self._shape
         by_tile = delta.unflatten(2, (tiles, tile)).transpose(1, 2).flatten(0, 1)
-        blocks = out.zero_().view(-1, delta.shape[1], self._features)
+        blocks = (out if add else out.zero_()).view(-1, delta.shape[1], self._features)
         blocks.index_add_(0, self._block_of_tile, torch.bmm(by_tile, self._rows))
         return out
 

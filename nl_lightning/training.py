@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nl_lightning.inputs import inputs
+from nl_lightning.inputs import PART, Inputs, inputs, parts
 from nl_lightning.networks import activations
 
 LR, STEPS = 0.01, 100
@@ -83,7 +83,9 @@ def descend(
             going = lr.masked_fill(steps <= taken, 0)
             train_nn(weights, x, reward, lam, going, stop - taken, descent.scale, descent.anchor, blocks)
             taken = stop
-    f = activations(weights, x, blocks)[-1].squeeze(-1) * descent.scale
+    # in parts, like TrainNN
+    f = torch.cat([activations(weights, part, blocks)[-1] for part in x.split(PART, dim=1)], dim=1).squeeze(-1)
+    f *= descent.scale
     penalised = weights if descent.anchor is None else [w - a for w, a in zip(weights, descent.anchor, strict=True)]
     return loss(f, reward, penalised, lam)
 
@@ -107,7 +109,7 @@ def train_nn(
     """
     *hidden, last = weights
     samples = inputs(x, blocks)
-    replicas, n = len(x), samples.size
+    replicas, n = len(x), samples[0].size
     descent = -lr[:, None, None]
     # d/dtheta lam |theta - theta_0|^2 = 2 lam (theta - theta_0)
     decay = 1 + 2 * descent * lam[:, None, None]
@@ -119,8 +121,13 @@ def train_nn(
         weight.mul_(decay)
         return weight.add_(pulls[id(weight)]) if pulls else weight
 
-    f, target = x.new_empty(replicas, 1, n), 2 * samples.arrange(reward)[:, None, :] - 1
-    first = samples.unpack(weights[0])
+    rewards = [reward] if len(samples) == 1 else parts(reward)
+    numbered = [
+        (number, part, 2 * part.arrange(values)[:, None, :] - 1)
+        for number, (part, values) in enumerate(zip(samples, rewards, strict=True))
+    ]
+    f = x.new_empty(replicas, 1, n)
+    first = samples[0].unpack(weights[0])
     gradient = torch.empty_like(first)
     # In both loops f becomes the residual 2 d BCE / d f = 2 (mu(f) - r) = tanh(f / 2) - (2 r - 1); why not sigmoid: see
     # ``link``.
@@ -128,9 +135,11 @@ def train_nn(
         for step_number in range(steps):
             if step_number % _CLEAR_EVERY == 0:
                 _clear(first)
-            residual = samples.product(first, out=f).mul_(scale / 2).tanh_().sub_(target)
-            regularised(first).addcmul_(descent, samples.gradient(residual, out=gradient))
-        samples.pack(first, last)
+            for number, part, target in numbered:
+                residual = part.product(first, out=f).mul_(scale / 2).tanh_().sub_(target)
+                part.gradient(residual, gradient, add=number > 0)
+            regularised(first).addcmul_(descent, gradient)
+        samples[0].pack(first, last)
         return
 
     # z_1, ..., z_{L-1}, each (R, out, n')
@@ -142,10 +151,16 @@ def train_nn(
     residual_rows = f.expand_as(z_top)
     # All that is as long as the samples is made here, so that the loop asks the system for no memory.
     deltas = [torch.empty_like(z_l) for z_l in z]
+    # sum_i delta_i (x) z_i of the hidden layers, (R, out, in); of the top one without its factor W_L
+    gradients = [gradient, *(torch.empty_like(weight) for weight in hidden[1:])]
 
-    def layer_gradient(layer: int, delta: Tensor) -> Tensor:
-        """sum_i delta_i (x) z_i of hidden layer 0, 1, ..., (R, out, in)"""
-        return torch.bmm(delta, z[layer - 1].mT) if layer else samples.gradient(delta, out=gradient)
+    def add_gradient(layer: int, delta: Tensor, number: int, part: Inputs) -> None:
+        if not layer:
+            part.gradient(delta, gradient, add=number > 0)
+        elif number:
+            gradients[layer].baddbmm_(delta, z[layer - 1].mT)
+        else:
+            torch.bmm(delta, z[layer - 1].mT, out=gradients[layer])
 
     # blocks of the first layer lie one below the other, and each has all units
     copies = top.shape[1] // last.shape[2]
@@ -153,34 +168,34 @@ def train_nn(
         if step_number % _CLEAR_EVERY == 0:
             for weight in (first, *hidden[1:], last):
                 _clear(weight)
-        samples.product(first, out=z_first).clamp_min_(0)
-        for weight, z_below, z_l in layers:
-            torch.bmm(weight, z_below, out=z_l).clamp_min_(0)
-        f.baddbmm_(last, z_top, beta=0, alpha=scale / 2).tanh_().sub_(target)
-        # Z = residual * [z > 0]; delta_{L-1} = diag(W_L) Z, whose factor W_L is multiplied to the small matrices
-        delta = _masked(residual_rows, z_top, 0, grad_input=deltas[-1])
-        product = layer_gradient(len(hidden) - 1, delta)
-        step = last_column * descent
-        if copies == 1:
-            last_gradient = (top * product).sum(-1, keepdim=True)
-        else:
-            # a layer of blocks has more entries than there are samples
-            last_gradient = torch.bmm(z_top, f.mT)
-            step = step.repeat(1, copies, 1)
-        changes = []
         if below:
-            above = last_column * top
+            top_factor = last_column * top
+        for number, part, target in numbered:
+            part.product(first, out=z_first).clamp_min_(0)
+            for weight, z_below, z_l in layers:
+                torch.bmm(weight, z_below, out=z_l).clamp_min_(0)
+            f.baddbmm_(last, z_top, beta=0, alpha=scale / 2).tanh_().sub_(target)
+            # Z = residual * [z > 0]; delta_{L-1} = diag(W_L) Z, whose factor W_L is multiplied to the small matrices
+            delta = _masked(residual_rows, z_top, 0, grad_input=deltas[-1])
+            add_gradient(len(hidden) - 1, delta, number, part)
             for layer in below:
+                above = top_factor if layer == len(hidden) - 2 else hidden[layer + 1]
                 torch.bmm(above.mT, delta, out=deltas[layer])
                 delta = _masked(deltas[layer], z[layer], 0, grad_input=deltas[layer])
-                above = hidden[layer]
-                changes.append((above if layer else first, layer_gradient(layer, delta)))
-        regularised(top).addcmul_(step, product)
+                add_gradient(layer, delta, number, part)
+        step = last_column * descent
+        if copies == 1:
+            last_gradient = (top * gradients[-1]).sum(-1, keepdim=True)
+        else:
+            # a layer of blocks has more entries than there are samples, which are all in one part
+            last_gradient = torch.bmm(z_top, f.mT)
+            step = step.repeat(1, copies, 1)
+        regularised(top).addcmul_(step, gradients[-1])
         regularised(last)
         last_column.addcmul_(descent, last_gradient)
-        for weight, change in changes:
-            regularised(weight).addcmul_(descent, change)
-    samples.pack(first, weights[0])
+        for layer in below:
+            regularised(hidden[layer] if layer else first).addcmul_(descent, gradients[layer])
+    samples[0].pack(first, weights[0])
 
 
 def loss(f: Tensor, reward: Tensor, parameters: Sequence[Tensor], lam: Tensor) -> Tensor:

@@ -1,0 +1,129 @@
+"""RESULTS.md: what the benchmarks gave, written from their stored parts."""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks import pictures, stored
+from benchmarks.measure import Row
+from benchmarks.peers import tables
+from benchmarks.stored import Part
+from nl_lightning.experiments.tables import markdown
+from nl_lightning.files import write_beside
+
+_METHOD = """\
+One thread (where nothing else is said), repetitions in turn, so that all see the same moods of the machine; medians \
+with their quartiles, of three repetitions or fewer the lowest and the highest. Only ratios within one run count: \
+identical runs differ by up to 2 times. Everyone has a process of its own, which is started once; the time of imports \
+and of a first short run stand apart."""
+
+_ONLINE = """\
+Synthetic `h1`, d = 20, K = 5, T = 2000, width 20, 100 full-batch gradient steps every 50 rounds; the same arms and \
+clicks for all. Everyone's exploration, regularisation and step are those with the least regret on two seeds that are \
+not measured (`python -m benchmarks.peers.tune`). Chance has a regret of about 430."""
+
+_LEARNING = """\
+The 10,000 events of `random/all` that obp carries. With 38 clicks the CTRs say nothing of who is better; they and the \
+accepted events show that the work was done."""
+
+
+def write(directory: Path, parts: Path = stored.DIRECTORY) -> Path:
+    """RESULTS.md and its plots, of whatever parts there are."""
+    found = {name: part for name in ORDER if (part := stored.load(name, parts)) is not None}
+    if "peers" in found:
+        pictures.draw(found["peers"].detail, directory)
+    text = "\n\n".join(_document(found)) + "\n"
+    target = directory / "RESULTS.md"
+    write_beside(target, lambda path: path.write_text(text))
+    return target
+
+
+ORDER = {
+    "peers": "Beside our peers",
+    "profile": "Where our own time goes",
+    "fit": "A fit",
+    "blocks": "Blocks",
+    "theory": "Theory mode",
+    "replay": "Replay",
+    "devices": "A second process",
+    "variants": "TrainNN in other ways",
+}
+
+
+def _document(found: dict[str, Part]) -> list[str]:
+    text = [
+        "# Speed and memory",
+        "Written by `make bench`; do not edit. One part alone is measured by `python -m benchmarks --only PART`.",
+        _METHOD,
+        marks([row for part in found.values() for row in part.rows]),
+    ]
+    for name, part in found.items():
+        where = part.where
+        text += [
+            f"## {ORDER[name]}",
+            f"`--only {name}`, {where['date']}: {where['cpu']}, {where['cores']} cores, Python {where['python']}, "
+            f"torch {where['torch']}, lightning {where['lightning']}.",
+        ]
+        text += {"peers": _peers, "profile": _profile}.get(name, lambda part: [marks(part.rows)])(part)
+    return text
+
+
+def marks(rows: list[Row]) -> str:
+    """What we hold ourselves to."""
+    shown = [
+        [what, value, limit, "" if limit == "-" else "yes" if holds else "**no**"] for what, value, limit, holds in rows
+    ]
+    return markdown(["what", "measured", "to reach", "reached"], shown, right=4)
+
+
+def _peers(part: Part) -> list[str]:
+    found = part.detail
+    versions = ", ".join(f"{peer} {version}" for peer, version in found["versions"].items())
+    missing = [f"**{peer} could not be installed: {why}**" for peer, why in found["not_installed"].items()]
+    return [
+        f"Peers, each in an environment of its own: {versions}.",
+        *missing,
+        f"![How many times as fast we are]({pictures.RATIOS})",
+        "### (a) A whole online run, and (b) ten seeds of it",
+        _ONLINE,
+        tables.online(found["online"]),
+        "### (c) Learning from a log",
+        _LEARNING,
+        tables.events(found["learning"]),
+        "### (d) A frozen policy over a simulated log",
+        tables.events(found["frozen"]),
+        "### (e) How it grows",
+        f"![How time and memory grow]({pictures.GROWTH})",
+        "Seconds of an online run, by rounds:",
+        tables.growing_rounds(found["growth"]["online"]),
+        "Memory of our own longer runs, with one gradient step for a hundred:",
+        tables.growing_memory(found["growth"]["long"]),
+        "Learning from simulated logs of several lengths to their ends: an event without TrainNN, and peak memory. We "
+        "take one gradient step for a hundred; obp fits at each accepted event, which is in its time.",
+        tables.growing_log(found["growth"]["learning"]),
+    ]
+
+
+def _profile(part: Part) -> list[str]:
+    """Shares of the whole, a column a number of replicas."""
+    profiles: dict[str, dict[str, dict[str, float]]] = part.detail
+    head = ["part of a fit", *profiles]
+    shares = _by_name(profiles, "shares")
+    operations = _by_name(profiles, "operations")
+    return [
+        "A fit of (a), by clocks around its parts; the products of TrainNN are two a gradient step, measured alone.",
+        markdown(head, [[name, *(f"{value:.0%}" for value in values)] for name, values in shares.items()], right=1),
+        "The same fit as torch's profiler sees it, which makes small operations dearer than they are:",
+        markdown(
+            head,
+            [
+                [name, *(f"{v:.0f}" if name.startswith("operations") else f"{v:.0%}" for v in values)]
+                for name, values in operations.items()
+            ],
+            right=1,
+        ),
+    ]
+
+
+def _by_name(profiles: dict[str, dict[str, dict[str, float]]], kind: str) -> dict[str, list[Any]]:
+    names = next(iter(profiles.values()))[kind]
+    return {name: [profile[kind][name] for profile in profiles.values()] for name in names}

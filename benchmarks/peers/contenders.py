@@ -1,0 +1,195 @@
+"""Who is measured at what, and how their work differs from ours."""
+
+from typing import Any, NamedTuple
+
+from benchmarks.peers.process import OURS
+
+ROUNDS = 2000
+SEEDS = 10
+
+
+class Contender(NamedTuple):
+    """Somebody at a piece of work.
+
+    ``settings`` are those of the work (``with_PEER.py``). ``repetitions``: how often; ``counts``: how many times the
+    work that a ratio is about is done at once (ten replicas). ``differs``: what it does differently.
+    """
+
+    name: str
+    peer: str
+    work: str
+    settings: dict[str, Any]
+    differs: str
+    repetitions: int
+    counts: int = 1
+    seeded: bool = False
+    """Whether repetitions have seeds 0, 1, 2, ..."""
+
+
+class Mark(NamedTuple):
+    """``ours`` is to be at least so many times as fast as ``theirs``."""
+
+    title: str
+    ours: str
+    theirs: str
+    at_least: float
+
+
+# ---- (a) and (b): a whole online run ---------------------------------------------------------------------------------
+
+# What ended with the least regret on seeds that are not measured: python -m benchmarks.peers.tune
+TUNED: dict[tuple[str, str], dict[str, float]] = {
+    (OURS, ""): {"nu": 0.01, "lam": 1.0, "lr": 0.005},
+    ("calvera", "natural"): {"nu": 0.1, "lam": 0.01, "lr": 0.01},
+    ("calvera", "fastest"): {"nu": 0.1, "lam": 0.01, "lr": 0.01},
+    ("agilerl", "natural"): {"nu": 0.1, "lam": 1.0, "lr": 0.01},
+    ("agilerl", "same"): {"nu": 0.1, "lam": 1.0, "lr": 0.01},
+}
+"""By peer and way of training."""
+GRID: dict[str, dict[str, list[float]]] = {
+    OURS: {"nu": [0.001, 0.01, 0.1], "lam": [0.1, 1.0, 10.0], "lr": [0.002, 0.005, 0.01]},
+    "calvera": {"nu": [0.1, 1.0, 10.0], "lam": [0.001, 0.01, 0.1], "lr": [0.001, 0.01, 0.03]},
+    "agilerl": {"nu": [0.1, 1.0, 10.0], "lam": [0.1, 1.0, 10.0], "lr": [0.0003, 0.001, 0.01]},
+}
+
+_NETWORK = "one matrix entry a parameter (diagonal), 441 parameters with biases; squared loss, Adam"
+
+
+def online_run(
+    name: str, peer: str, way: str, differs: str, repetitions: int = SEEDS, rounds: int = ROUNDS
+) -> Contender:
+    # the same work, faster or not, is the same learning
+    tuned = TUNED.get((peer, way)) or TUNED[peer, "fastest"]
+    settings = {"way": way, "rounds": rounds, **tuned}
+    return Contender(name, peer, "online", settings, differs, repetitions, seeded=True)
+
+
+def our_run(replicas: int, rounds: int = ROUNDS) -> Contender:
+    name = "NeuralLog-UCB-2" if replicas == 1 else f"NeuralLog-UCB-2, {replicas} seeds at once"
+    settings = {"replicas": replicas, "rounds": rounds, **TUNED[OURS, ""]}
+    differs = "one matrix entry a parameter (diagonal), 420 parameters; logistic loss; rounds are dealt within the time"
+    return Contender(name, OURS, "online", settings, differs, SEEDS, counts=replicas, seeded=replicas == 1)
+
+
+def _with_seed(contender: Contender) -> Contender:
+    return contender if contender.seeded else contender._replace(settings={**contender.settings, "seed": 0})
+
+
+CALVERA_FASTEST = online_run(
+    "calvera, same work, loader bypassed",
+    "calvera",
+    "fastest",
+    f"{_NETWORK}; its buffer is handed to its training step as one batch",
+)
+AGILERL_SAME = online_run(
+    "agilerl, same work",
+    "agilerl",
+    "same",
+    "a matrix of the last layer's 21 parameters only; squared loss, Adam; full batches handed to `learn`",
+)
+ONLINE = [
+    our_run(1),
+    _with_seed(our_run(SEEDS)),
+    online_run(
+        "calvera, normal use",
+        "calvera",
+        "natural",
+        f"{_NETWORK}; **less work**: one epoch of minibatches of 32 every 50 rounds, 1 to 63 steps instead of 100",
+    ),
+    online_run("calvera, same work", "calvera", "same", f"{_NETWORK}; 100 epochs of one full batch", repetitions=2),
+    CALVERA_FASTEST,
+    online_run(
+        "agilerl, normal use",
+        "agilerl",
+        "natural",
+        "a matrix of the last layer's 21 parameters only; squared loss, Adam; **less work**: its training loop, two "
+        "minibatches of 64 after each round",
+    ),
+    AGILERL_SAME,
+]
+ONLINE_MARKS = [
+    Mark("(a) one run", ONLINE[0].name, "agilerl, same work", 8),
+    Mark("(a) one run", ONLINE[0].name, "calvera, normal use", 8),
+    Mark("(a) one run", ONLINE[0].name, "calvera, same work", 100),
+    Mark("(b) ten seeds, a seed", ONLINE[1].name, "agilerl, same work", 25),
+]
+
+# ---- (c): learning on the bundled sample -----------------------------------------------------------------------------
+
+_ALL_ITEMS = (
+    "chooses from all 80 items, so it accepts one event in 80 and learns from that; four user features, none of items"
+)
+
+
+def our_learning(replicas: int, threads: int) -> Contender:
+    name = f"NeuralLog-UCB-2, {'one replica' if replicas == 1 else f'{replicas} replicas'}, {threads} thread" + (
+        "s" if threads > 1 else ""
+    )
+    settings = {"log": "", "replicas": replicas, "rounds": 2000, "threads": threads, "steps": 100, "lr": 0.01}
+    differs = (
+        "chooses from five items by user and item features, accepts one event in five, 100 steps on all of them after "
+        "every 50; reads Parquet within the time"
+    )
+    return Contender(name, OURS, "learning", settings, differs, 5, counts=replicas)
+
+
+def obp_learning(policy: str, kind: str, log: str = "sample.npz") -> Contender:
+    differs = f"{_ALL_ITEMS}, for each of three positions; " + (
+        "contexts as booleans, as its own preprocessing gives them" if kind == "bool" else "contexts as floats"
+    )
+    name = f"obp {policy}" + (", floats" if kind == "float" else "")
+    return Contender(name, "obp", "learning", {"log": log, "policy": policy, "kind": kind}, differs, 5)
+
+
+def contextualbandits_learning(policy: str, differs: str, repetitions: int) -> Contender:
+    settings = {"log": "sample.npz", "policy": policy}
+    return Contender(f"contextualbandits {policy}", "contextualbandits", "learning", settings, differs, repetitions)
+
+
+LEARNING = [
+    our_learning(1, threads=1),
+    our_learning(10, threads=1),
+    our_learning(10, threads=2),
+    obp_learning("LogisticUCB", "bool"),
+    obp_learning("LogisticUCB", "float"),
+    obp_learning("LogisticTS", "bool"),
+    contextualbandits_learning("LogisticUCB", f"{_ALL_ITEMS}; ten events at a time, fitted anew each time", 2),
+    contextualbandits_learning("LinUCB", f"{_ALL_ITEMS}; **linear**; ten events at a time, added to what it has", 5),
+]
+LEARNING_MARKS = [
+    Mark("(c) one replica", LEARNING[0].name, "obp LogisticUCB", 8),
+    Mark("(c) ten replicas, a replica", LEARNING[1].name, "obp LogisticUCB", 20),
+]
+
+# ---- (d): a frozen policy --------------------------------------------------------------------------------------------
+
+LOG_ROWS = 1_400_000
+_FITTED_ON = {"log": f"log-{LOG_ROWS}.npz", "fitted_on": 10_000}
+FROZEN = [
+    Contender(
+        f"NeuralLog-UCB-2, {threads} thread{'s' if threads > 1 else ''}",
+        OURS,
+        "frozen",
+        {"log": f"log-{LOG_ROWS}", "threads": threads},
+        "scores five items an event; from Parquet to CTR with intervals (IPS and SNIPS too)",
+        3,
+    )
+    for threads in (1, 2)
+] + [
+    Contender(
+        "obp IPWLearner, ReplayMethod",
+        "obp",
+        "frozen",
+        _FITTED_ON,
+        "a logistic classifier over 80 items for each of three positions; from arrays in memory",
+        3,
+    ),
+    Contender(
+        "contextualbandits LogisticUCB",
+        "contextualbandits",
+        "frozen",
+        _FITTED_ON,
+        "80 logistic models; from arrays in memory",
+        3,
+    ),
+]

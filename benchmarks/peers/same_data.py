@@ -1,0 +1,55 @@
+"""The same data for all: rounds that were dealt, and logs, as files that need nothing but NumPy."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.replay import simulated
+from nl_lightning.environments import Synthetic
+from replay import Log
+from replay.sample import bundled_log
+
+
+def write_rounds(directory: Path, seeds: list[int], rounds: int) -> None:
+    """``online-SEED.npz``: arms (T, K, d), the reward and the regret (T, K) of each, on h1."""
+    for seed in seeds:
+        environment = Synthetic("h1")
+        environment.prepare([seed], torch.empty(0, device="cpu"))
+        deal = environment.deal(0, rounds)
+        arms, reward, regret = (values.squeeze(0).numpy() for values in deal)
+        np.savez(directory / f"online-{seed}.npz", arms=arms, reward=reward, regret=regret)
+
+
+def write_sample(directory: Path) -> None:
+    """``sample.npz``: the 10,000 events of random/all that obp carries."""
+    _write_events(Log(bundled_log()), directory / "sample.npz")
+
+
+def write_simulated(directory: Path, rows: int) -> None:
+    """``log-ROWS``, a simulated log for us, and ``log-ROWS.npz``, the same events for peers."""
+    _write_events(simulated(directory / f"log-{rows}", rows), directory / f"log-{rows}.npz")
+
+
+def _write_events(log: Log, path: Path) -> None:
+    parts = [log.events(group) for group in log.groups]
+    # Which categories there are is the same in all parts of a log, but a part lists those that it has.
+    names = [sorted({value for part in parts for value in part.users[feature][1]}) for feature in range(4)]
+    columns = []
+    for feature, known in enumerate(names):
+        number = {value: place for place, value in enumerate(known)}
+        codes = [
+            torch.tensor([number[value] for value in part.users[feature][1]], device="cpu")[part.users[feature][0]]
+            for part in parts
+        ]
+        # As obp's own preprocessing does: booleans, and of each feature one category is left out.
+        columns.append(np.eye(len(known), dtype=bool)[torch.cat(codes).numpy(), 1:])
+    np.savez(
+        path,
+        context=np.concatenate(columns, axis=1),
+        action=torch.cat([part.item for part in parts]).numpy(),
+        position=torch.cat([part.position for part in parts]).numpy() - 1,
+        reward=torch.cat([part.click for part in parts]).numpy().astype(int),
+        propensity=torch.cat([part.propensity for part in parts]).numpy(),
+        n_items=log.n_items,
+    )

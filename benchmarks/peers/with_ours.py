@@ -1,0 +1,104 @@
+"""Ours, in a process of its own like the peers."""
+
+from benchmarks.peers.asked import answer, path_of
+
+# isort: split
+import time
+import warnings
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from benchmarks.measure import quiet, trainer
+from nl_lightning import NeuralLogUCB2
+from nl_lightning.agent import Agent
+from nl_lightning.callbacks import RoundCallback
+from nl_lightning.data import BanditData
+from nl_lightning.environments import Synthetic
+from nl_lightning.rounds import History
+from replay import ReplayLog
+from replay.evaluate import evaluate
+
+
+class _Regret(RoundCallback):
+    """The regret of a fit, summed over rounds and replicas."""
+
+    def __init__(self) -> None:
+        self.lost = 0.0
+
+    def on_rounds_end(self, trainer: L.Trainer, agent: Agent, history: History) -> None:
+        assert history.regret is not None
+        self.lost += float(history.regret.sum())
+
+
+class _Watched:
+    """TrainNN of an agent, and how long it took in all."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.seconds, self._work = 0.0, agent._train_nn
+        agent._train_nn = self  # type: ignore[assignment]
+
+    def __call__(self, x: Tensor, reward: Tensor, resting: Tensor | None = None) -> None:
+        start = time.perf_counter()
+        self._work(x, reward, resting)
+        self.seconds += time.perf_counter() - start
+
+
+def online(seed: int, replicas: int, rounds: int, nu: float, lam: float, lr: float, steps: int = 100) -> dict[str, Any]:
+    """A whole fit: the rounds are dealt within it."""
+    regret = _Regret()
+    start = time.perf_counter()
+    agent = NeuralLogUCB2(20, width=20, nu=nu, lam=lam, lr=lr, steps=steps, replicas=replicas, seed=seed)
+    training = _Watched(agent)
+    trainer(callbacks=[regret]).fit(agent, BanditData(Synthetic("h1"), rounds))
+    taken = time.perf_counter() - start
+    return {"seconds": taken, "training": training.seconds, "regret": regret.lost / replicas}
+
+
+def learning(log: str, replicas: int, rounds: int, threads: int, steps: int, lr: float) -> dict[str, Any]:
+    """Agents that learn from a log; ``rounds`` accepted events, or less if it ends."""
+    torch.set_num_threads(threads)
+    try:
+        start = time.perf_counter()
+        agent = NeuralLogUCB2(42, width=20, nu=0.1, kappa=50.0, lr=lr, steps=steps, replicas=replicas)
+        training = _Watched(agent)
+        data = BanditData(ReplayLog(path_of(log) if log else None), rounds)
+        trainer().fit(agent, data)
+        taken = time.perf_counter() - start
+    finally:
+        torch.set_num_threads(1)
+    counts = data.environment.counts()["replicas"]
+    length, reward = agent.buffer.length.double(), agent.buffer.reward.sum(1)
+    return {
+        "seconds": taken,
+        "training": training.seconds,
+        "events": sum(place["seen"] for place in counts),
+        "accepted": float(length.mean()),
+        "ctr": float(reward.sum() / length.sum()),
+    }
+
+
+def frozen(log: str, threads: int) -> dict[str, Any]:
+    """An agent that learnt from the first events, from Parquet to CTR."""
+    environment = ReplayLog(path_of(log))
+    agent = NeuralLogUCB2(42, width=20, nu=0.1, kappa=50.0)
+    trainer().fit(agent, BanditData(environment, 2000))
+    assert environment.features is not None
+    torch.set_num_threads(threads)
+    try:
+        start = time.perf_counter()
+        found = evaluate(agent, environment.features, environment.log, environment.setting)
+        taken = time.perf_counter() - start
+    finally:
+        torch.set_num_threads(1)
+    (replica,) = found["replicas"]
+    return {"seconds": taken, "events": environment.log.rows, "ctr": replica["match"], "accepted": replica["accepted"]}
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    quiet()
+    torch.set_num_threads(1)
+    answer({"online": online, "learning": learning, "frozen": frozen})
