@@ -172,7 +172,8 @@ class RoundLoader:
             before, count = data.played, min(every, data.rounds - data.played)
             for start in range(0, count, CHUNK):
                 data.play(min(CHUNK, count - start))
-            resting = agent.rounds < data.played
+            # a simulation has rounds for all
+            resting = None if isinstance(data.environment, Simulation) else agent.rounds < data.played
             x, reward = agent.buffer.rows()
             yield TrainingBatch(x, reward, resting, due=data.played == before + every)
 

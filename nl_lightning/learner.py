@@ -72,25 +72,49 @@ class Learner(L.LightningModule, ABC):
 
     @torch.no_grad()
     def _train_nn(self, x: Tensor, reward: Tensor, resting: Tensor | None = None) -> None:
-        weights = list(self.network.weights)
-        before = [weight.clone() for weight in weights]
         still = self.diverged_at > 0
         if resting is not None:
             still = still | resting
         descent = self._descent()
+        weights: list[Tensor] = list(self.network.weights)
+        moving = self._moving(still) if resting is not None or self._any_diverged else None
+        if moving is not None and not len(moving):
+            return
+        if moving is not None:
+            # Whoever stands still costs nothing: the others are trained apart.
+            x, reward, descent = x[moving], reward[moving], descent.of(moving)
+            weights = [weight[moving] for weight in weights]
+        before = [weight.clone() for weight in weights]
         if self.theory is not None:
             x = doubled(x)
         if descent.anchor is not None or not self.warm_start:
-            for weight, initial in zip(weights, self.initial_weights, strict=True):
-                weight.copy_(torch.where(still[:, None, None], weight, initial))
+            initial = [w if moving is None else w[moving] for w in self.initial_weights]
+            for weight, start in zip(weights, initial, strict=True):
+                weight.copy_(start)
         hopeless = descent.hopeless()
-        loss = training.descend(weights, x, reward, descent, hopeless | still, self.network.blocks)
-        failed = (hopeless | training.has_diverged(loss, observations=x.shape[1])) & ~still
-        if failed.any():
+        loss = training.descend(weights, x, reward, descent, hopeless, self.network.blocks)
+        failed = hopeless | training.has_diverged(loss, observations=x.shape[1])
+        any_failed = bool(failed.any())
+        if any_failed:
             for weight, old in zip(weights, before, strict=True):
                 weight.copy_(torch.where(failed[:, None, None], old, weight))
-            self._mark_diverged(failed, descent)
+        if moving is not None:
+            for weight, trained in zip(self.network.weights, weights, strict=True):
+                weight.index_copy_(0, moving, trained)
+            failed = torch.zeros_like(still).index_fill_(0, moving[failed], True) if any_failed else failed
+        if any_failed:
+            self._mark_diverged(failed, self._descent())
         self._has_trained(~still)
+
+    def _moving(self, still: Tensor) -> Tensor | None:
+        """The numbers of the replicas that do not stand still; None where that is all of them.
+
+        One that is left alone of several is computed twice, as in ``strategies.share_of``.
+        """
+        moving = (~still).nonzero().flatten()
+        if len(moving) == len(still):
+            return None
+        return moving.repeat(2) if len(moving) == 1 else moving
 
     def _has_trained(self, replicas: Tensor) -> None:
         """What follows from new parameters of these replicas (R,)."""

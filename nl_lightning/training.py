@@ -48,6 +48,12 @@ class Descent(NamedTuple):
     anchor: Sequence[Tensor] | None = None
     """theta_0, where the penalty is on the distance from it"""
 
+    def of(self, replicas: Tensor) -> "Descent":
+        """That of some replicas, by their numbers."""
+        anchor = None if self.anchor is None else [weight[replicas] for weight in self.anchor]
+        steps = self.steps if isinstance(self.steps, int) else self.steps[replicas]
+        return Descent(self.lr[replicas], steps, self.lam[replicas], self.scale, anchor)
+
     def hopeless(self) -> Tensor:
         """(R,): theta <- (1 - 2 lr lam) theta - ... does not contract from lr lam = 1 on"""
         return self.lr * self.lam >= 1

@@ -1,11 +1,13 @@
 """TrainNN against autograd."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nl_lightning import inputs, training
+from nl_lightning import NeuralLogUCB2, inputs, training
 from nl_lightning.networks import MLP
 from nl_lightning.training import train_nn
 
@@ -108,3 +110,39 @@ def test_weights_that_shrink_to_nothing_become_zero_and_others_stay(sizes: list[
     train_nn(list(network.weights), x, reward, 10 * ones, 0.01 * ones, steps=22)
     assert not dead.any()
     assert sum(int((weight != 0).sum()) for weight in network.weights) >= 3
+
+
+# ---- replicas that stand still ---------------------------------------------------------------------------------------
+
+
+def trained(resting: list[bool] | None, **settings: Any) -> NeuralLogUCB2:
+    """Three replicas after TrainNN, of which some rest."""
+    g = torch.Generator().manual_seed(0)
+    agent = NeuralLogUCB2(4, width=5, replicas=3, steps=7, **settings)
+    x, reward = torch.randn(3, 20, 4, generator=g), torch.randint(2, (3, 20), generator=g).float()
+    agent._train_nn(x, reward, None if resting is None else torch.tensor(resting))
+    return agent
+
+
+@pytest.mark.parametrize("warm_start", [True, False])
+@pytest.mark.parametrize("resting", [[False, True, False], [True, True, False], [True] * 3, [False] * 3])
+def test_whoever_rests_stays_and_the_others_do_not_notice(resting: list[bool], warm_start: bool) -> None:
+    everybody, some = trained(None, warm_start=warm_start), trained(resting, warm_start=warm_start)
+    for replica, rests in enumerate(resting):
+        expected = NeuralLogUCB2(4, width=5, replicas=3) if rests else everybody
+        for weight, other in zip(some.weights(replica), expected.weights(replica), strict=True):
+            assert torch.equal(weight, other)
+
+
+def test_who_diverges_beside_one_that_rests_is_marked() -> None:
+    """lr * lam = 2 in the last replica."""
+    agent = trained([False, True, False], lam=[1.0, 1.0, 200.0], on_divergence="mark")
+    assert (agent.diverged_at > 0).tolist() == [False, False, True]
+    start = NeuralLogUCB2(4, width=5, replicas=3)
+    moved = [not torch.equal(agent.weights(r)[0], start.weights(r)[0]) for r in range(3)]
+    assert moved == [True, False, False]
+    # and from now on it stands still itself
+    weights = agent.weights(2)
+    agent._train_nn(torch.randn(3, 20, 4), torch.ones(3, 20))
+    assert torch.equal(agent.weights(2)[0], weights[0])
+    assert not torch.equal(agent.weights(1)[0], start.weights(1)[0])

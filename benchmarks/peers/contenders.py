@@ -40,14 +40,15 @@ class Mark(NamedTuple):
 # What ended with the least regret on seeds that are not measured: python -m benchmarks.peers.tune
 TUNED: dict[tuple[str, str], dict[str, float]] = {
     (OURS, ""): {"nu": 0.01, "lam": 1.0, "lr": 0.005},
-    ("calvera", "natural"): {"nu": 0.1, "lam": 0.01, "lr": 0.01},
-    ("calvera", "fastest"): {"nu": 0.1, "lam": 0.01, "lr": 0.01},
-    ("agilerl", "natural"): {"nu": 0.1, "lam": 1.0, "lr": 0.01},
-    ("agilerl", "same"): {"nu": 0.1, "lam": 1.0, "lr": 0.01},
+    ("calvera", "natural"): {"nu": 10.0, "lam": 0.01, "lr": 0.03},
+    ("calvera", "fastest"): {"nu": 1.0, "lam": 0.01, "lr": 0.01},
+    ("agilerl", "natural"): {"nu": 1.0, "lam": 1.0, "lr": 0.001},
+    ("agilerl", "same"): {"nu": 1.0, "lam": 1.0, "lr": 0.001},
 }
 """By peer and way of training."""
 GRID: dict[str, dict[str, list[float]]] = {
-    OURS: {"nu": [0.001, 0.01, 0.1], "lam": [0.1, 1.0, 10.0], "lr": [0.002, 0.005, 0.01]},
+    # not the paper's lr of 0.01, with which two of ten seeds diverge
+    OURS: {"nu": [0.001, 0.01, 0.1], "lam": [0.1, 1.0, 10.0], "lr": [0.002, 0.005]},
     "calvera": {"nu": [0.1, 1.0, 10.0], "lam": [0.001, 0.01, 0.1], "lr": [0.001, 0.01, 0.03]},
     "agilerl": {"nu": [0.1, 1.0, 10.0], "lam": [0.1, 1.0, 10.0], "lr": [0.0003, 0.001, 0.01]},
 }
