@@ -34,6 +34,7 @@ from nl_lightning.errors import InputError
 from nl_lightning.inputs import input_size
 from nl_lightning.link import SLOPE_BOUND, mu, slope
 from nl_lightning.networks import MLP, Factors, Init
+from nl_lightning.networks import factors as network_factors
 from nl_lightning.radii import Radius
 from nl_lightning.randomness import ActionNoise
 from nl_lightning.rounds import Choice, View
@@ -274,17 +275,21 @@ class Agent(StoredAgent):
         return list(map(View, shown, means, factors, observations, uniform, normal))
 
     @torch.no_grad()
-    def evaluate(self, arms: Tensor, spare: int = 0) -> tuple[Tensor, Factors, Tensor]:
+    def evaluate(self, arms: Tensor, spare: int = 0, replicas: Tensor | None = None) -> tuple[Tensor, Factors, Tensor]:
         """Of arms (R, N, d) the mean that the bonus is added to, (R, N), the factors, and the observations (R, N, ...).
 
         The factors are views of the observations, so that those of an arm lie side by side. Observations have
-        ``spare`` columns in front that the caller may fill.
+        ``spare`` columns in front that the caller may fill. Arms may be those of some ``replicas`` only, by number.
         """
+        weights, start = (
+            tuple(weight if replicas is None else weight[replicas] for weight in parameters)
+            for parameters in (self.network.weights, self.initial_weights if self.theory is not None else ())
+        )
         if self.theory is None:
-            f, factors = self.network.factors(arms)
+            f, factors = network_factors(weights, arms, self.blocks)
             mean = f
         else:
-            f, mean, factors = self.theory.look(self.network, tuple(self.initial_weights), arms)
+            f, mean, factors = self.theory.look(weights, start, arms)
         if self.mean_is_probability:
             mean = mu(mean)
         weight = slope(f) if self.variance_weighted else torch.ones_like(f)
@@ -309,10 +314,20 @@ class Agent(StoredAgent):
         score, bonus = self.score(view.mean, view.factors, view.normal)
         return Choice(self.best(score, view.uniform), score, view.mean, bonus, view)
 
-    def score(self, mean: Tensor, factors: Factors, normal: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Score and bonus (R, N) of arms: mean + bonus, or with normal numbers a draw of N(mean, bonus^2)."""
-        radius = cast(Tensor, self._buffers["radius"])
-        return self.score_of(mean, self._designs[0].norm(factors), radius.unsqueeze(1), normal)
+    def score(
+        self, mean: Tensor, factors: Factors, normal: Tensor | None, replicas: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Score and bonus (R, N) of arms: mean + bonus, or with normal numbers a draw of N(mean, bonus^2).
+
+        Arms may be those of some ``replicas`` only, by number, where the design matrix is diagonal.
+        """
+        radius, design = cast(Tensor, self._buffers["radius"]), self._designs[0]
+        if replicas is None:
+            norm = design.norm(factors)
+        else:
+            assert isinstance(design, DiagonalDesign)
+            norm, radius = design.norm_of(replicas, factors), radius.index_select(0, replicas)
+        return self.score_of(mean, norm, radius.unsqueeze(1), normal)
 
     @staticmethod
     def score_of(mean: Tensor, norm: Tensor, radius: Tensor, normal: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -367,7 +382,7 @@ class Agent(StoredAgent):
     def _has_trained(self, replicas: Tensor) -> None:
         if self.theory is not None and self.variance_weighted and isinstance(self.design, AdaptiveDesign):
             # W_t weighs round t by mu'(f(x_t; theta_t)): by the parameters in force at the next decision
-            f = self.theory.f(self.network, self.buffer.newest())
+            f = self.theory.f(self.network.weights, self.buffer.newest())
             self.design.reweigh(slope(f).squeeze(1), replicas & (self.rounds > 0))
 
     def regularisation(self, dimension: Tensor, t: Tensor) -> Tensor:

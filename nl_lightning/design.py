@@ -50,13 +50,25 @@ class DiagonalDesign(nn.Module):
 
     def quadratic(self, squares: Factors) -> Tensor:
         """sum_j g_j^2 / D_j, (R, N)"""
-        return _quadratic(self._layers, squares)
+        return _quadratic([layer.reciprocal() for layer in self._layers], squares)
 
-    def norm_with(self, diagonals: Tensor, squares: Factors) -> Tensor:
-        """The norms (R, C, N) of squares (R, C, N, features), those of each round with its own diagonal (R, C, p)."""
-        layers = _by_layer(diagonals.flatten(0, 1), self.shapes)
-        found = _quadratic(layers, tuple(square.flatten(0, 1) for square in squares)).sqrt_()
-        return found.unflatten(0, diagonals.shape[:2])
+    def norm_of(self, replicas: Tensor, squares: Factors) -> Tensor:
+        """The norms of some replicas, by their numbers."""
+        inverse = self._flat.index_select(0, replicas).reciprocal_()
+        return _quadratic(_by_layer(inverse, self.shapes), squares).sqrt_()
+
+    def norm_with(self, diagonals: Tensor, squares: Factors, which: Tensor | None = None) -> Tensor:
+        """The norms (R, C, N) of squares (R, C, N, features), those of each round with its own diagonal (R, C, p).
+
+        Or of the diagonals (R, D, p) with that whose number is ``which``, (R, C).
+        """
+        replicas, rounds = squares[-1].shape[:2]
+        inverse = diagonals.reciprocal().flatten(0, 1)
+        if which is not None:
+            first = torch.arange(replicas, device=which.device).unsqueeze(1) * diagonals.shape[1]
+            inverse = inverse.index_select(0, (which + first).flatten())
+        by_round = tuple(square.flatten(0, 1) for square in squares)
+        return _quadratic(_by_layer(inverse, self.shapes), by_round).sqrt_().unflatten(0, (replicas, rounds))
 
     def cumulated(self, squares: Factors, weight: Tensor) -> Tensor:
         """The diagonals before each of C samples (R, C, features) and after the last, (R, C + 1, p).
@@ -116,14 +128,14 @@ def _by_layer(diagonal: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tenso
     return [*hidden, last.mT]
 
 
-def _quadratic(by_layer: list[Tensor], squares: Factors) -> Tensor:
-    """sum_j g_j^2 / D_j, (R, N); the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2.
+def _quadratic(inverse: list[Tensor], squares: Factors) -> Tensor:
+    """sum_j g_j^2 / D_j, (R, N), with 1/D by layers; the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2.
 
     The last two layers meet in the same units, so that their terms are added unit by unit and summed once.
     """
-    *layers, last = by_layer
-    terms = squares[-1] / last
-    products = [torch.bmm(z, layer.reciprocal()) for z, layer in zip(squares[1::2], layers, strict=False)]
+    *layers, last = inverse
+    terms = squares[-1] * last
+    products = [torch.bmm(z, layer) for z, layer in zip(squares[1::2], layers, strict=False)]
     if products:
         terms.addcmul_(products[-1], squares[-3])
     total = terms.sum(-1)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from nl_lightning.adaptive import AdaptiveDesign
 from nl_lightning.design import FullDesign
 from nl_lightning.errors import InputError
-from nl_lightning.networks import MLP, Factors, factors
+from nl_lightning.networks import MLP, Factors, activations, factors
 from nl_lightning.radii import TheoryRadius, condition
 from nl_lightning.training import Descent
 
@@ -106,24 +106,24 @@ class Theory(nn.Module):
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 
-    def look(self, network: MLP, start: Sequence[Tensor], arms: Tensor) -> tuple[Tensor, Tensor, Factors]:
+    def look(self, weights: Sequence[Tensor], start: Sequence[Tensor], arms: Tensor) -> tuple[Tensor, Tensor, Factors]:
         """Of arms (R, N, d): f and what the score begins with, (R, N), and the factors of phi.
 
         The score begins with f(x; theta) beside V_t, and with g(x; theta_0)^T (theta - theta_0) beside W_t.
         """
-        f = self.f(network, arms)
+        f = self.f(weights, arms)
         halves = [w[:, :n_out, :n_in] for w, (n_out, n_in) in zip(start, self.shapes, strict=True)]
         root = math.sqrt(2)
         phi = tuple(factor * root for factor in factors(halves, arms / root)[1])
-        return f, self._linear(network, start, phi) if self.weighted else f, phi
+        return f, self._linear(weights, start, phi) if self.weighted else f, phi
 
-    def f(self, network: MLP, x: Tensor) -> Tensor:
+    def f(self, weights: Sequence[Tensor], x: Tensor) -> Tensor:
         """f(x; theta), (R, N), for x (R, N, d)"""
-        return network(doubled(x)).mul_(self.scale)
+        return activations(weights, doubled(x))[-1].squeeze(-1).mul_(self.scale)
 
-    def _linear(self, network: MLP, start: Sequence[Tensor], phi: Factors) -> Tensor:
+    def _linear(self, weights: Sequence[Tensor], start: Sequence[Tensor], phi: Factors) -> Tensor:
         """g(x; theta_0)^T (theta - theta_0) = sqrt(m) phi . (theta - theta_0), (R, N)"""
-        moved = self.halved([w - w_0 for w, w_0 in zip(network.weights, start, strict=True)])
+        moved = self.halved([w - w_0 for w, w_0 in zip(weights, start, strict=True)])
         total = torch.bmm(phi[-1], moved[-1].mT).squeeze(-1)
         for delta, z, change in zip(phi[::2], phi[1::2], moved, strict=False):
             total += (torch.bmm(delta, change) * z).sum(-1)

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from nl_lightning.checks import check_whole
+from nl_lightning.design import DiagonalDesign
 from nl_lightning.environments import Environment, OnRound, OnWindow
 from nl_lightning.errors import InputError
 from nl_lightning.rounds import History
 from nl_lightning.settings import Share
 from replay.candidates import Protocol, check_protocol
 from replay.features import DIM, Features
+from replay.foreseen import events_at_once, play_block_ahead
 from replay.matching import Block, Played, history, play_block
 from replay.rejection import Rule, check_rule, floor_note
 from replay.sample import bundled_log
@@ -167,12 +169,18 @@ class ReplayLog(Environment):
         self._alive = alive.tolist()
         missing = torch.where(alive, count, 0)
         blocks: list[Played] = []
+        together = 0 if on_window is None else events_at_once(agent)
+        # Whoever is called after every round sees all replicas, also those that have no events.
+        some = on_window is not None and not together and isinstance(agent.design, DiagonalDesign)
         with agent.room_for(count, start):
             while any(wanted := missing.tolist()):
-                block = self._block(agent, wanted)
+                block = self._block(agent, wanted, together, some)
                 if block is None:
                     break
-                played = play_block(agent, block, missing, start + count, on_round)
+                if on_window is None or not together:
+                    played = play_block(agent, block, missing, start + count, on_round)
+                else:
+                    played = play_block_ahead(agent, block, missing, on_window)
                 blocks.append(played)
                 missing = played.missing
                 for place, passed, accepted in zip(
@@ -204,8 +212,12 @@ class ReplayLog(Environment):
             self._shown.popitem(last=False)
         return self._shown[number]
 
-    def _block(self, agent: "Agent", missing: list[int]) -> "Block | None":
-        """The next events of every replica that misses rounds, evaluated; None where there are none."""
+    def _block(self, agent: "Agent", missing: list[int], together: int, some: bool) -> "Block | None":
+        """The next events of every replica that misses rounds, evaluated; None where there are none.
+
+        ``together`` are looked at at once, or where that is 0 as many as the next match is likely to be among.
+        With ``some`` replicas that have no events are left out.
+        """
         # An observation in float64, its factors in the network's precision and copies of both; the norm of a full
         # design matrix, of the events of a window only, needs whole gradients.
         arms = self.arms * len(missing)
@@ -213,7 +225,7 @@ class ReplayLog(Environment):
         shapes = agent.network.shapes if agent.theory is None else agent.theory.shapes
         gradient = sum(out * fan_in for out, fan_in in shapes) if agent.design_kind == "full" else 1
         # the last event of a window is not searched
-        window = max(2, min(3 * self.arms + 2, room, _BYTES // (32 * gradient * arms)))
+        window = together or max(2, min(3 * self.arms + 2, room, _BYTES // (32 * gradient * arms)))
         parts = [
             place.events(min(place.expected(rounds, self.arms) + window, room), self._group) if rounds else []
             for place, rounds in zip(self._places, missing, strict=True)
@@ -221,19 +233,26 @@ class ReplayLog(Environment):
         lengths = [sum(len(part.row) for part in replica) for replica in parts]
         if not any(lengths):
             return None
+        shown = list(range(len(parts)))
+        if some:
+            # one that is left alone of several is computed twice, as in ``strategies.share_of``
+            shown = [replica for replica in shown if lengths[replica]]
+            shown = shown * 2 if len(shown) == 1 < len(parts) else shown
         filler = next(part for replica in parts for part in replica).slice(0, 1)
-        padded = max(lengths) + window
-        joined = [_joined(replica or [filler], padded) for replica in parts]
+        padded, device = max(lengths) + window, self._like.device
+        joined = [_joined(parts[replica] or [filler], padded) for replica in shown]
         events = Shown(*(torch.stack(column) for column in zip(*joined, strict=True)))
-        length = torch.tensor(lengths, device=self._like.device)
-        padding = torch.arange(padded, device=self._like.device) >= length.unsqueeze(1)
+        length = torch.tensor([lengths[replica] for replica in shown], device=device)
+        replicas = None if len(shown) == len(parts) else torch.tensor(shown, device=device)
+        padding = torch.arange(padded, device=device) >= length.unsqueeze(1)
         features = self._moved_features().arms(events.codes, events.position, events.item, events.affinity)
         head = 2 + agent.thompson
-        mean, _, scored = agent.evaluate(features.flatten(1, 2), spare=head)
-        noise = torch.stack([_noise(agent, replica, rows, self.arms) for replica, rows in enumerate(events.row)])
+        mean, _, scored = agent.evaluate(features.flatten(1, 2), spare=head, replicas=replicas)
+        noise = [_noise(agent, replica, rows, self.arms) for replica, rows in zip(shown, events.row, strict=True)]
         scored[..., 0] = mean
-        scored[..., 1:head] = noise.flatten(1, 2)
+        scored[..., 1:head] = torch.stack(noise).flatten(1, 2)
         return Block(
+            replicas=replicas,
             window=window,
             length=length,
             row=events.row,

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 
 class Block(NamedTuple):
-    """C events of R replicas, evaluated."""
+    """C events of R replicas, evaluated; these may be some of the agent's."""
 
+    replicas: Tensor | None
+    """(R,), their numbers; None for all. One that is there twice is the same twice."""
     window: int
     """events that are looked at in a step, the last of them to begin with in the next; so many at the end of a
     replica's are nothing but padding"""
@@ -119,6 +121,8 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
     first_shown, start = number * window, number * padded
     begin, end = start, start + block.length
     play = _Play(agent, block, stop)
+    some = _Some(agent, block.replicas, missing)
+    missing = some.of(missing)
     # Buffers by their dictionary: asked for by name, nn.Module looks for them in three places.
     state = cast(dict[str, Tensor], agent._buffers)
     steps: list[tuple[Tensor, ...]] = []
@@ -135,7 +139,7 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
         for _ in range(needed):
             event = (start.unsqueeze(1) + ahead).view(-1)
             torch.index_select(play.events, 0, event, out=shown)
-            score, bonus = play.score, play.bonus = agent.score(mean, factors, normal)
+            score, bonus = play.score, play.bonus = agent.score(mean, factors, normal, block.replicas)
             picked = play.picked = agent.best(score.view(shape), uniform)
             logged = play.logged.index_select(0, event).view_as(picked)
             torch.eq(picked[:, :-1], logged[:, :-1], out=searched)
@@ -149,15 +153,17 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
             chosen = torch.add(arm, found, alpha=arms)
             row = shown_arms.index_select(0, chosen)
             missing = missing.add(accepted, alpha=-1)
-            on_round(_LoggedRound(play, accepted, row[:, play.head :].unsqueeze(1), missing, where, found))
+            observed = some.to_all(row[:, play.head :]).unsqueeze(1)
+            on_round(_LoggedRound(play, some.to_all(accepted), observed, missing, where, found))
             values = (score.view(-1).index_select(0, chosen), bonus.view(-1).index_select(0, chosen))
-            steps.append((accepted, where, arm, row[:, 0], *values, state["radius"], state["effective_dimension"]))
+            after = (some.of(state["radius"]), some.of(state["effective_dimension"]))
+            steps.append((accepted, where, arm, row[:, 0], *values, *after))
             start = torch.minimum(where + accepted, end)
 
     columns = [torch.stack(column, dim=1) for column in zip(*steps, strict=True)]
     accepted, where, arm, means, score, bonus, radius, dimension = columns
     behind_last = torch.where(accepted, where + 1, begin.unsqueeze(1)).amax(1)
-    return Played(
+    played = Played(
         accepted=accepted,
         row=block.row.to(device).flatten()[where],
         reward=play.click[where],
@@ -172,6 +178,28 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
         passed=torch.where(missing > 0, start, behind_last) - begin,
         missing=missing,
     )
+    return Played(*map(some.to_all, played))._replace(missing=some.put(missing))
+
+
+class _Some:
+    """Between all replicas of an agent and those of a block."""
+
+    def __init__(self, agent: "Agent", replicas: Tensor | None, missing: Tensor) -> None:
+        self._count, self._replicas, self._missing = agent.replicas, replicas, missing
+
+    def of(self, values: Tensor) -> Tensor:
+        """Of all -> of those of the block."""
+        return values if self._replicas is None else values.index_select(0, self._replicas)
+
+    def to_all(self, values: Tensor) -> Tensor:
+        """Of those of the block -> of all; zero where a replica is not among them."""
+        if self._replicas is None:
+            return values
+        return values.new_zeros(self._count, *values.shape[1:]).index_copy_(0, self._replicas, values)
+
+    def put(self, missing: Tensor) -> Tensor:
+        """What all miss, when those of the block miss this."""
+        return missing if self._replicas is None else self._missing.index_copy(0, self._replicas, missing)
 
 
 def history(blocks: list[Played], start: int, rounds: int, agent: "Agent") -> History:

@@ -10,15 +10,17 @@ import pytest
 import torch
 
 from nl_lightning import AGENTS, report
-from nl_lightning.agent import Agent
+from nl_lightning.agent import Agent, LinearAgent
+from nl_lightning.callbacks import RoundCallback
 from nl_lightning.data import BanditData
 from nl_lightning.errors import InputError
 from nl_lightning.randomness import Stream, row_numbers
-from nl_lightning.rounds import View
+from nl_lightning.rounds import Round, View
 from nl_lightning.run import Checkpoints, Recorder, RunDirectory
 from replay import ReplayLog, environment
 from replay.candidates import candidates
 from replay.features import Features
+from replay.foreseen import events_at_once
 from replay.stream import Log
 from replay.world import World
 from tests import replay_twin as twin
@@ -90,6 +92,8 @@ def one_by_one(agent: Agent, log: Log, **settings: Any) -> tuple[list[int], dict
     [
         ("uniform", {}),
         ("uniform", {"candidates": "uniform", "arms": 4}),
+        # half of the events are accepted, more than there are slots for in a window
+        ("uniform", {"candidates": "uniform", "arms": 2}),
         ("uniform", {"candidates": "all"}),
         ("softmax", {"candidates": "uniform", "arms": 6}),
         ("softmax", {"candidates": "affinity"}),
@@ -134,6 +138,42 @@ def test_replicas_on_one_stream_equal_single_ones(name: str, mode: str, rounds: 
         for a, b, start in zip(together.weights(replica), alone.weights(), alone.initial_weights, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
             assert (a - start[0]).abs().max() > 1e-3, "the parameters must move, or this says nothing of TrainNN"
+
+
+class _EveryRound(RoundCallback):
+    """Wants to be called after every round, so that events are played match by match, and of all replicas."""
+
+    accepted = 0
+
+    def on_round_end(self, trainer: L.Trainer, agent: Agent, played: Round) -> None:
+        assert played.accepted is not None
+        assert played.choice.arm.shape == played.t.shape == played.reward.shape == (agent.replicas,)
+        self.accepted += int(played.accepted.sum())
+
+
+@pytest.mark.parametrize(("replicas", "together"), [(2, 64), (5, 0)])
+@pytest.mark.parametrize("name", AGENTS)
+def test_many_events_at_once_are_those_that_match_one_by_one(
+    name: str, replicas: int, together: int, logs: dict[str, Log]
+) -> None:
+    """Two replicas play many events at once, five leave those out that have none."""
+    settings = {"update_every": 50, **({} if issubclass(AGENTS[name], LinearAgent) else {"width": 20})}
+    if issubclass(AGENTS[name], LinearAgent):
+        together = 64
+    fast, every = make(name, replicas, **settings), _EveryRound()
+    assert events_at_once(fast) == together
+    fast, keep, played = learn(fast, logs["uniform"])
+    slow, slow_keep = make(name, replicas, **settings), Keep()
+    data = BanditData(ReplayLog(str(logs["uniform"].path)), 10**6)
+    L.Trainer(**QUIET, enable_checkpointing=False, callbacks=[slow_keep, every]).fit(slow, data)
+    assert every.accepted == int(slow.rounds.sum())
+    assert played.counts() == data.environment.counts()
+    assert torch.equal(keep.event, slow_keep.event)
+    for column in ("arm", "reward", "score", "mean", "bonus", "radius", "effective_dimension"):
+        torch.testing.assert_close(getattr(keep, column), getattr(slow_keep, column), rtol=1e-9, atol=1e-11)
+    for mine, theirs in zip(fast.state_dict().values(), slow.state_dict().values(), strict=True):
+        if isinstance(mine, torch.Tensor):
+            torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("settings", [{"design": "full"}, {"mode": "theory"}])
