@@ -72,8 +72,15 @@ def _measure(options: argparse.Namespace, console: Console) -> bool:
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=len(chosen))
         for part in chosen:
+
+            def say(text: str, part: str = part) -> None:
+                progress.update(task, description=f"{part}: {text}")
+                if not console.is_terminal:
+                    # no bar that could be looked at
+                    console.print(f"{part}: {text}", highlight=False)
+
             torch.set_num_threads(options.threads)
-            rows, detail = parts[part](lambda text, part=part: progress.update(task, description=f"{part}: {text}"))  # type: ignore[misc]
+            rows, detail = parts[part](say)
             stored.store(part, rows, detail)
             for what, value, limit, holds in rows:
                 table.add_row(what, value, limit, "yes" if holds else "NO")

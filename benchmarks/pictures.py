@@ -52,6 +52,7 @@ def _ratios(found: dict[str, Any]) -> Figure:
     axes.set_yticks(range(len(bars)), labels, fontsize=9)
     axes.set_xscale("log")
     axes.set_xlim(left=1)
+    axes.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
     axes.margins(x=0.12)
     axes.set_xlabel("we are so many times as fast; the thin line is the spread, the black mark what is to be reached")
     axes.spines[["top", "right"]].set_visible(False)
@@ -61,11 +62,10 @@ def _ratios(found: dict[str, Any]) -> Figure:
 def _growth(growth: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     runs, memory, log = figure.subplots(1, 3)
-    _lines(runs, growth["online"], "rounds", lambda point: point["seconds"])
     runs.set(title="(e) an online run", xlabel="rounds", ylabel="seconds", xscale="log", yscale="log")
+    _lines(runs, growth["online"], "rounds", lambda point: point["seconds"])
     _lines(memory, {"NeuralLog-UCB-2": growth["long"]}, "rounds", lambda point: point["memory"] / 1e6)
     memory.set(title="(e) our memory in a long run", xlabel="rounds", ylabel="peak memory, MB")
-    _lines(log, growth["learning"], "events", lambda point: 1e6 * event_seconds(point))
     log.set(
         title="(e) learning from a log, TrainNN aside",
         xlabel="events of the log",
@@ -73,6 +73,7 @@ def _growth(growth: dict[str, Any]) -> Figure:
         xscale="log",
         yscale="log",
     )
+    _lines(log, growth["learning"], "events", lambda point: 1e6 * event_seconds(point))
     return figure
 
 
@@ -82,5 +83,17 @@ def _lines(axes: "Axes", by_name: Mapping[str, list[dict[str, Any]]], size: str,
         colour = _OURS if not place else _THEIRS[(place - 1) % len(_THEIRS)]
         axes.plot([p[size] for p in known], [show(p) for p in known], "o-", color=colour, label=name, markersize=4)
     axes.grid(alpha=0.3)
+    sizes = sorted({point[size] for points in by_name.values() for point in points if size in point})
+    if axes.get_xscale() == "log":
+        axes.set_xticks(sizes, [_short(number) for number in sizes])
+        axes.minorticks_off()
+    else:
+        axes.xaxis.set_major_formatter(lambda number, _: _short(number))
+    axes.yaxis.set_major_formatter(lambda number, _: f"{number:g}")
     if len(by_name) > 1:
         axes.legend(fontsize=8)
+
+
+def _short(number: float) -> str:
+    """1,400,000 as 1.4M, 8,000 as 8k"""
+    return f"{number / 1e6:g}M" if number >= 1e6 else f"{number / 1e3:g}k"

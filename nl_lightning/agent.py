@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from nl_lightning.adaptive import AdaptiveDesign
-from nl_lightning.ahead import Window
+from nl_lightning.ahead import Confidences, Window
 from nl_lightning.block_design import BlockDiagonalDesign, make_design
 from nl_lightning.buffer import ReplayBuffer
 from nl_lightning.callbacks import Confidence
@@ -279,17 +279,17 @@ class Agent(StoredAgent):
         """Of arms (R, N, d) the mean that the bonus is added to, (R, N), the factors, and the observations (R, N, ...).
 
         The factors are views of the observations, so that those of an arm lie side by side. Observations have
-        ``spare`` columns in front that the caller may fill. Arms may be those of some ``replicas`` only, by number.
+        ``spare`` columns in front that the caller may fill. Arms may be those of some ``replicas`` only, by
+        number (not in theory mode).
         """
-        weights, start = (
-            tuple(weight if replicas is None else weight[replicas] for weight in parameters)
-            for parameters in (self.network.weights, self.initial_weights if self.theory is not None else ())
-        )
+        weights: tuple[Tensor, ...] = self.network.weights
+        if replicas is not None:
+            weights = tuple(weight[replicas] for weight in weights)
         if self.theory is None:
             f, factors = network_factors(weights, arms, self.blocks)
             mean = f
         else:
-            f, mean, factors = self.theory.look(weights, start, arms)
+            f, mean, factors = self.theory.look(weights, tuple(self.initial_weights), arms)
         if self.mean_is_probability:
             mean = mu(mean)
         weight = slope(f) if self.variance_weighted else torch.ones_like(f)
@@ -360,11 +360,22 @@ class Agent(StoredAgent):
 
     def take(self, window: Window) -> None:
         """Design matrix, effective dimension and radius after rounds that were played at once."""
-        for design, diagonal in zip(self._designs, window.diagonals, strict=True):
+        for design, diagonals in zip(self._designs, window.after[:2], strict=True):
             assert isinstance(design, DiagonalDesign)
-            design.take(diagonal)
+            design.take(diagonals[:, -1])
         self._buffers["effective_dimension"] = window.effective_dimension[:, -1]
         self._buffers["radius"] = window.radius[:, -1]
+
+    def confidences(self, observed: Tensor) -> Confidences:
+        """What C observations (R, C, ...) would make of diagonal design matrices, effective dimension and radius."""
+        design, information = self._designs
+        assert isinstance(design, DiagonalDesign)
+        assert isinstance(information, DiagonalDesign)
+        weight, *picked = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
+        factors = tuple(picked)
+        informed = information.cumulated(factors, cast(Tensor, self._buffers["_information_weight"]))
+        dimension = informed.log().sum(-1)
+        return Confidences(design.cumulated(factors, weight), informed, dimension, self._radius(dimension.mT).mT)
 
     @contextmanager
     def room_for(self, count: int, start: int) -> Iterator[None]:

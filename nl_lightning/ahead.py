@@ -24,37 +24,54 @@ if TYPE_CHECKING:
 
 _ENTRIES = 50_000
 """Of the diagonals of all rounds at once, for all replicas of a run: what fits into a core's cache."""
-_FEWEST, _MOST = 12, 64
+FEWEST, _MOST = 12, 64
 """Rounds at once. For fewer a guess costs more than it saves; with more it is right less often."""
 
 
 class Window(NamedTuple):
-    """C rounds that were played at once."""
+    """C rounds that were played at once, each tensor (R, C)."""
 
     arm: Tensor
-    """(R, C)"""
     score: Tensor
-    """(R, C, K), like bonus"""
+    """of the chosen arm, like mean and bonus"""
+    mean: Tensor
     bonus: Tensor
     radius: Tensor
-    """(R, C), after the round, like effective_dimension"""
+    """after the round, like effective_dimension"""
     effective_dimension: Tensor
-    diagonals: tuple[Tensor, Tensor]
-    """(R, p), of the agent's two design matrices after the last round"""
+    filled: Tensor | None
+    """False where there was no such round: in a replay replicas accept different numbers of events; None for all"""
+    after: "Confidences"
     checks: int
     """how often a guess was checked"""
 
 
-def rounds_at_once(agent: "Agent") -> int:
-    """How many rounds are worth a guess; 1 where they are better played one by one.
+class Confidences(NamedTuple):
+    """What follows from C observations, before each of them and after the last."""
+
+    design: Tensor
+    """(R, C + 1, p), the diagonal of the design matrix"""
+    information: Tensor
+    """(R, C + 1, p), that of the matrix of the effective dimension"""
+    effective_dimension: Tensor
+    """(R, C + 1)"""
+    radius: Tensor
+    """(R, C + 1)"""
+
+
+def rounds_at_once(agent: "Agent", count: int) -> int:
+    """How many of so many rounds are worth a guess; 1 where they are better played one by one.
 
     It is asked of all replicas of the run and not of those that a process has, so that any number of processes has the
     same result.
     """
     if not isinstance(agent.design, DiagonalDesign):
         return 1
-    rounds = _ENTRIES // (agent.share.total * agent.design.diagonal.shape[1])
-    return min(rounds, _MOST) if rounds >= _FEWEST else 1
+    most = min(_ENTRIES // (agent.share.total * agent.design.diagonal.shape[1]), _MOST)
+    if min(most, count) < FEWEST:
+        return 1
+    # as many windows as are needed, of equal length
+    return -(-count // -(-count // most))
 
 
 def foresee(agent: "Agent", view: View, accepted: Tensor | None = None) -> Window:
@@ -62,10 +79,8 @@ def foresee(agent: "Agent", view: View, accepted: Tensor | None = None) -> Windo
 
     Replicas with ``accepted`` (R,) False choose, but do not learn.
     """
-    design, information = agent.design, agent.information
+    design, observation = agent.design, view.observation
     assert isinstance(design, DiagonalDesign)
-    assert isinstance(information, DiagonalDesign)
-    observation = view.observation
     index_shape = (-1, -1, 1, observation.shape[-1])
 
     # the guess: as if no round changed a design matrix
@@ -78,15 +93,11 @@ def foresee(agent: "Agent", view: View, accepted: Tensor | None = None) -> Windo
         observed = observation.gather(2, arm[..., None, None].expand(*index_shape)).squeeze(2)
         if accepted is not None:
             observed = observed * accepted.view(-1, 1, 1)
-        weight, *picked = torch.split_with_sizes(observed, agent.observation_columns, dim=-1)
-        factors = tuple(picked)
-        # (R, C + 1, p), before every round and after the last
-        grown = design.cumulated(factors, weight)
-        informed = information.cumulated(factors, agent._information_weight)
-        dimension = informed.log().sum(-1)
-        radius = agent._radius(dimension.mT).mT
-        norm = design.norm_with(grown[:, :-1], view.factors)
-        score, bonus = agent.score_of(view.mean, norm, radius[:, :-1, None], view.normal)
+        after = agent.confidences(observed)
+        norm = design.norm_with(after.design[:, :-1], view.factors)
+        score, bonus = agent.score_of(view.mean, norm, after.radius[:, :-1, None], view.normal)
         guess, arm = arm, agent.best(score, view.uniform)
         right = torch.equal(guess, arm)
-    return Window(arm, score, bonus, radius[:, 1:], dimension[:, 1:], (grown[:, -1], informed[:, -1]), checks)
+    score, mean, bonus = (values.gather(2, arm.unsqueeze(2)).squeeze(2) for values in (score, view.mean, bonus))
+    radius, dimension = after.radius[:, 1:], after.effective_dimension[:, 1:]
+    return Window(arm, score, mean, bonus, radius, dimension, None, after, checks)

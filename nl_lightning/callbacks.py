@@ -23,6 +23,7 @@ class RoundCallback(L.Callback):
         """Called instead of ``on_round_end`` after rounds that were played at once (``ahead``).
 
         A callback that has ``on_round_end`` and not this one is called after every round: they are played one by one.
+        So is a class that has a new ``on_round_end`` and inherits this one.
         """
 
     def on_rounds_end(self, trainer: L.Trainer, agent: "Agent", history: "History") -> None:
@@ -41,4 +42,15 @@ class Confidence(RoundCallback):
 
 def overrides(callback: RoundCallback, hook: str) -> bool:
     """Whether a callback does something at this hook."""
-    return getattr(type(callback), hook) is not getattr(RoundCallback, hook)
+    return _definer(callback, hook) is not RoundCallback
+
+
+def contented(callback: RoundCallback) -> bool:
+    """Whether a callback can do without single rounds: its ``on_window_end`` is as new as its ``on_round_end``."""
+    order = type(callback).__mro__
+    return order.index(_definer(callback, "on_window_end")) <= order.index(_definer(callback, "on_round_end"))
+
+
+def _definer(callback: RoundCallback, hook: str) -> type:
+    """The class that a callback has a hook from."""
+    return next(kind for kind in type(callback).__mro__ if hook in vars(kind))

@@ -12,7 +12,7 @@ import torch
 
 from nl_lightning.agent import Agent
 from nl_lightning.ahead import Window
-from nl_lightning.callbacks import Confidence, RoundCallback, overrides
+from nl_lightning.callbacks import Confidence, RoundCallback, contented, overrides
 from nl_lightning.checks import check_finite, check_whole
 from nl_lightning.environments import Deal, Environment, Simulation
 from nl_lightning.errors import InputError
@@ -132,7 +132,7 @@ class BanditData(L.LightningDataModule):
             for callback in by_window:
                 callback.on_window_end(trainer, agent, window)
 
-        together = all(callback in by_window for callback in by_round)
+        together = all(map(contented, by_round))
         # Inference mode saves a fifth of a round; what it makes must not stay in the agent's state.
         with torch.inference_mode():
             history = self.environment.play(agent, self.played, count, on_round, on_window if together else None)

@@ -51,17 +51,24 @@ def inputs(x: Tensor, blocks: int) -> Sequence[Inputs]:
     """
     if blocks > 1:
         return [Blocks(x, blocks)]
-    if x.shape[1] <= PART:
-        return [Vectors(x, x.mT.contiguous())]
-    return [Vectors(rows, rows.mT) for rows in parts(x)]
+    parts = equal_parts(x)
+    return [Vectors(rows, rows.mT.contiguous() if len(parts) == 1 else rows.mT) for rows in parts]
 
 
-def parts(values: Tensor) -> list[Tensor]:
-    """(R, n, ...) in parts (R, PART, ...); the last one is filled up with zeros."""
-    *whole, last = values.split(PART, dim=1)
-    filled = last.new_zeros(len(last), PART, *last.shape[2:])
-    filled[:, : last.shape[1]] = last
-    return [*whole, filled]
+def parts(values: Tensor) -> tuple[Tensor, ...]:
+    """(R, n, ...) in as few parts of at most PART samples as will do; only the last one may be shorter than others."""
+    count = max(1, -(-values.shape[1] // PART))
+    return values.split(max(1, -(-values.shape[1] // count)), dim=1)
+
+
+def equal_parts(values: Tensor) -> list[Tensor]:
+    """The same, the last one filled up with zeros."""
+    *whole, last = parts(values)
+    if whole and last.shape[1] < whole[0].shape[1]:
+        filled = torch.zeros_like(whole[0])
+        filled[:, : last.shape[1]] = last
+        last = filled
+    return [*whole, last]
 
 
 def input_size(dim: int, blocks: int) -> int:

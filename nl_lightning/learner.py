@@ -15,7 +15,7 @@ from nl_lightning.buffer import ReplayBuffer
 from nl_lightning.errors import TrainNNDiverged
 from nl_lightning.networks import MLP
 from nl_lightning.rounds import TrainingBatch
-from nl_lightning.settings import ReplicaSettings, Share
+from nl_lightning.settings import ReplicaSettings, Share, accompanied
 from nl_lightning.strategies import ReplicaStrategy, asked_to_stop, gathered
 from nl_lightning.theory import Theory, doubled
 
@@ -75,14 +75,14 @@ class Learner(L.LightningModule, ABC):
         still = self.diverged_at > 0
         if resting is not None:
             still = still | resting
-        descent = self._descent()
+        whole = descent = self._descent()
         weights: list[Tensor] = list(self.network.weights)
         moving = self._moving(still) if resting is not None or self._any_diverged else None
-        if moving is not None and not len(moving):
-            return
         if moving is not None:
-            # Whoever stands still costs nothing: the others are trained apart.
-            x, reward, descent = x[moving], reward[moving], descent.of(moving)
+            if not len(moving):
+                return
+            # Whoever stands still takes no time: the others are trained apart.
+            x, reward, descent = x[moving], reward[moving], whole.of(moving)
             weights = [weight[moving] for weight in weights]
         before = [weight.clone() for weight in weights]
         if self.theory is not None:
@@ -103,18 +103,15 @@ class Learner(L.LightningModule, ABC):
                 weight.index_copy_(0, moving, trained)
             failed = torch.zeros_like(still).index_fill_(0, moving[failed], True) if any_failed else failed
         if any_failed:
-            self._mark_diverged(failed, self._descent())
+            self._mark_diverged(failed, whole)
         self._has_trained(~still)
 
     def _moving(self, still: Tensor) -> Tensor | None:
-        """The numbers of the replicas that do not stand still; None where that is all of them.
-
-        One that is left alone of several is computed twice, as in ``strategies.share_of``.
-        """
-        moving = (~still).nonzero().flatten()
+        """The numbers of the replicas that do not stand still; None where that is all of them."""
+        moving = (~still).nonzero().flatten().tolist()
         if len(moving) == len(still):
             return None
-        return moving.repeat(2) if len(moving) == 1 else moving
+        return torch.tensor(accompanied(moving, len(still)), device=still.device, dtype=torch.long)
 
     def _has_trained(self, replicas: Tensor) -> None:
         """What follows from new parameters of these replicas (R,)."""

@@ -9,7 +9,10 @@ from nl_lightning.networks import Factors
 
 
 class View(NamedTuple):
-    """What an agent has before it chooses an arm: all that depends on the network alone, and its random numbers."""
+    """What an agent has before it chooses an arm: all that depends on the network alone, and its random numbers.
+
+    That of C rounds together has (R, C, K, ...) for (R, K, ...).
+    """
 
     arms: Tensor
     """(R, K, d)"""

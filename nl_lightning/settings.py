@@ -32,6 +32,15 @@ class Share(NamedTuple):
         return cls(list(range(replicas)), replicas, replicas)
 
 
+def accompanied(replicas: list[int], total: int) -> list[int]:
+    """Some of several replicas that are computed together, by their numbers; one that is left alone twice.
+
+    A matrix product over a batch of one takes another way through a CPU's libraries than one over several, with other
+    last digits, and a replica's result must not depend on which others there are.
+    """
+    return replicas * 2 if len(replicas) == 1 < total else replicas
+
+
 @dataclass(frozen=True)
 class ReplicaSettings:
     """The settings and the seed of each of R replicas."""

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from nl_lightning.errors import InputError, ProcessLost, TrainNNDiverged
 from nl_lightning.launching import GRACE, Launcher
-from nl_lightning.settings import Share
+from nl_lightning.settings import Share, accompanied
 
 if TYPE_CHECKING:
     from nl_lightning.agent import Agent
@@ -212,18 +212,13 @@ class ReplicaStrategy(DDPStrategy):
 
 
 def share_of(replicas: int, process: int, processes: int, device: torch.device) -> Share:
-    """The replicas of a process: as many as others have, or one more.
-
-    A matrix product over a batch of one takes another way through a CPU's libraries than one over several, with other
-    last digits. So that a replica's result does not depend on the number of processes, one that is alone is computed
-    twice.
-    """
+    """The replicas of a process: as many as others have, or one more; on a CPU none is computed alone."""
     each, more = divmod(replicas, processes)
     first = process * each + min(process, more)
     own = list(range(first, first + each + (process < more)))
     kept = own or [replicas - 1]
-    if len(kept) == 1 and replicas > 1 and device.type == "cpu":
-        kept = kept * 2
+    if device.type == "cpu":
+        kept = accompanied(kept, replicas)
     return Share(kept, len(own), replicas)
 
 

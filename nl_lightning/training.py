@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nl_lightning.inputs import PART, Inputs, inputs, parts
+from nl_lightning.inputs import Inputs, equal_parts, inputs, parts
 from nl_lightning.networks import activations
 
 LR, STEPS = 0.01, 100
@@ -90,7 +90,7 @@ def descend(
             train_nn(weights, x, reward, lam, going, stop - taken, descent.scale, descent.anchor, blocks)
             taken = stop
     # in parts, like TrainNN
-    f = torch.cat([activations(weights, part, blocks)[-1] for part in x.split(PART, dim=1)], dim=1).squeeze(-1)
+    f = torch.cat([activations(weights, part, blocks)[-1] for part in parts(x)], dim=1).squeeze(-1)
     f *= descent.scale
     penalised = weights if descent.anchor is None else [w - a for w, a in zip(weights, descent.anchor, strict=True)]
     return loss(f, reward, penalised, lam)
@@ -127,7 +127,8 @@ def train_nn(
         weight.mul_(decay)
         return weight.add_(pulls[id(weight)]) if pulls else weight
 
-    rewards = [reward] if len(samples) == 1 else parts(reward)
+    # all samples of blocks are in one part
+    rewards = [reward] if len(samples) == 1 else equal_parts(reward)
     numbered = [
         (number, part, 2 * part.arrange(values)[:, None, :] - 1)
         for number, (part, values) in enumerate(zip(samples, rewards, strict=True))

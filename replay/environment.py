@@ -17,7 +17,7 @@ from nl_lightning.design import DiagonalDesign
 from nl_lightning.environments import Environment, OnRound, OnWindow
 from nl_lightning.errors import InputError
 from nl_lightning.rounds import History
-from nl_lightning.settings import Share
+from nl_lightning.settings import Share, accompanied
 from replay.candidates import Protocol, check_protocol
 from replay.features import DIM, Features
 from replay.foreseen import events_at_once, play_block_ahead
@@ -169,9 +169,8 @@ class ReplayLog(Environment):
         self._alive = alive.tolist()
         missing = torch.where(alive, count, 0)
         blocks: list[Played] = []
-        together = 0 if on_window is None else events_at_once(agent)
-        # Whoever is called after every round sees all replicas, also those that have no events.
-        some = on_window is not None and not together and isinstance(agent.design, DiagonalDesign)
+        together = 0 if on_window is None else events_at_once(agent, self.arms, count)
+        some = not together and isinstance(agent.design, DiagonalDesign)
         with agent.room_for(count, start):
             while any(wanted := missing.tolist()):
                 block = self._block(agent, wanted, together, some)
@@ -233,17 +232,17 @@ class ReplayLog(Environment):
         lengths = [sum(len(part.row) for part in replica) for replica in parts]
         if not any(lengths):
             return None
-        shown = list(range(len(parts)))
-        if some:
-            # one that is left alone of several is computed twice, as in ``strategies.share_of``
-            shown = [replica for replica in shown if lengths[replica]]
-            shown = shown * 2 if len(shown) == 1 < len(parts) else shown
+        everybody = list(range(len(parts)))
+        shown = [replica for replica in everybody if lengths[replica]] if some else everybody
+        replicas = None
+        if shown != everybody:
+            shown = accompanied(shown, len(parts))
+            replicas = torch.tensor(shown, device=self._like.device)
         filler = next(part for replica in parts for part in replica).slice(0, 1)
         padded, device = max(lengths) + window, self._like.device
         joined = [_joined(parts[replica] or [filler], padded) for replica in shown]
         events = Shown(*(torch.stack(column) for column in zip(*joined, strict=True)))
         length = torch.tensor([lengths[replica] for replica in shown], device=device)
-        replicas = None if len(shown) == len(parts) else torch.tensor(shown, device=device)
         padding = torch.arange(padded, device=device) >= length.unsqueeze(1)
         features = self._moved_features().arms(events.codes, events.position, events.item, events.affinity)
         head = 2 + agent.thompson

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nl_lightning.ahead import Window
+from nl_lightning.ahead import FEWEST, Window
 from nl_lightning.design import DiagonalDesign
 from nl_lightning.environments import OnWindow
 from replay.matching import Block, Played
@@ -23,14 +23,20 @@ _EVENTS = 64
 """at once; with more a guess is right less often"""
 _ENTRIES = 120_000
 """Of the diagonals of all events at once, for all replicas of a run: beyond this a guess costs more than it saves."""
+_ARMS = 20_000
+"""Of all events at once and all replicas: so many are evaluated in any case, and should not be most of a block."""
 
 
-def events_at_once(agent: "Agent") -> int:
-    """How many events are played at once; 0 where they are better played match by match (see ``rounds_at_once``)."""
-    if not isinstance(agent.design, DiagonalDesign):
+def events_at_once(agent: "Agent", arms: int, rounds: int) -> int:
+    """How many events with so many arms are played at once, where so many rounds are asked for.
+
+    0 where they are better played match by match; for all processes of a run alike (see ``rounds_at_once``).
+    """
+    if rounds < FEWEST or not isinstance(agent.design, DiagonalDesign):
         return 0
-    entries = agent.share.total * agent.design.diagonal.shape[1] * _EVENTS
-    return _EVENTS if entries <= _ENTRIES else 0
+    replicas, parameters = agent.share.total, agent.design.diagonal.shape[1]
+    few = replicas * parameters * _EVENTS <= _ENTRIES and replicas * arms * _EVENTS <= _ARMS
+    return _EVENTS if few else 0
 
 
 def play_block_ahead(agent: "Agent", block: Block, missing: Tensor, on_window: OnWindow) -> Played:
@@ -40,13 +46,13 @@ def play_block_ahead(agent: "Agent", block: Block, missing: Tensor, on_window: O
     begin, end = play.first, play.first + block.length
     start = begin
     while bool(((missing > 0) & (start < end)).any()):
-        window, filled, where, mean, passed = play.foresee(start, missing)
+        window, filled, where, passed = play.foresee(start, missing)
         on_window(window)
-        parts.append((filled, start.unsqueeze(1) + where, window.arm, mean, *window[1:5]))
+        parts.append((filled, start.unsqueeze(1) + where, *window[:6]))
         missing = missing - filled.sum(1)
         start = torch.minimum(start + passed, end)
     columns = [torch.cat(column, dim=1) for column in zip(*parts, strict=True)]
-    accepted, row, arm, means, score, bonus, radius, dimension = columns
+    accepted, row, arm, score, mean, bonus, radius, dimension = columns
     return Played(
         accepted=accepted,
         row=block.row.to(row.device).flatten()[row],
@@ -54,7 +60,7 @@ def play_block_ahead(agent: "Agent", block: Block, missing: Tensor, on_window: O
         x=block.arms.flatten(0, 1)[row, arm],
         arm=arm,
         score=score,
-        mean=means,
+        mean=mean,
         bonus=bonus,
         radius=radius,
         effective_dimension=dimension,
@@ -69,8 +75,7 @@ class _Play:
     def __init__(self, agent: "Agent", block: Block) -> None:
         self.agent, self.block = agent, block
         assert isinstance(agent.design, DiagonalDesign)
-        assert isinstance(agent.information, DiagonalDesign)
-        self.design, self.information = agent.design, agent.information
+        self.design = agent.design
         replicas, padded = block.scored.shape[:2]
         device = block.scored.device
         self.first = torch.arange(replicas, device=device) * padded
@@ -83,11 +88,11 @@ class _Play:
         self.slot = torch.arange(self.slots, device=device)
         self._sizes = [2 + agent.thompson, *agent.observation_columns]
 
-    def foresee(self, start: Tensor, missing: Tensor) -> tuple[Window, Tensor, Tensor, Tensor, Tensor]:
+    def foresee(self, start: Tensor, missing: Tensor) -> tuple[Window, Tensor, Tensor, Tensor]:
         """Play the events from ``start`` (R,) on, which changes nothing.
 
-        What comes back: (R, S) slots, of which the ``filled`` ones hold accepted events, and ``where`` in the window
-        these stand; the mean of their arms; and (R,) how many events are ``passed``.
+        What comes back: a window of S slots, of which the ``filled`` (R, S) ones hold accepted events, ``where`` among
+        the events these stand, and (R,) how many events are ``passed``.
         """
         agent, replicas, window = self.agent, len(start), len(self.ahead)
         event = (start.unsqueeze(1) + self.ahead).flatten()
@@ -116,38 +121,25 @@ class _Play:
             place = torch.where(accepted, number - 1, self.slots)
             where = place.new_zeros(replicas, self.slots + 1).scatter_(1, place, self.ahead.expand_as(place))[:, :-1]
             index = where.unsqueeze(-1).expand(-1, -1, at_logged.shape[-1])
-            observed = at_logged.gather(1, index) * filled.unsqueeze(-1)
-            weight, *picked = torch.split_with_sizes(observed, agent.observation_columns, dim=-1)
-            grown = self.design.cumulated(tuple(picked), weight)
-            informed = self.information.cumulated(tuple(picked), agent._information_weight)
-            dimension = informed.log().sum(-1)
-            radius = agent._radius(dimension.mT).mT
+            after = agent.confidences(at_logged.gather(1, index) * filled.unsqueeze(-1))
             # the matrix in force at an event: behind so many accepted ones
             before = number - accepted.long()
-            norm = self.design.norm_with(grown, squares, before)
-            score, bonus = agent.score_of(mean, norm, radius.gather(1, before).unsqueeze(-1), normal)
+            norm = self.design.norm_with(after.design, squares, before)
+            score, bonus = agent.score_of(mean, norm, after.radius.gather(1, before).unsqueeze(-1), normal)
             guess, accepted = accepted, accepted_by(score)
             right = torch.equal(guess, accepted)
         arm = logged.gather(1, where).clamp_min(0)
 
         def chosen(values: Tensor) -> Tensor:
-            return _of_arm(values.gather(1, where.unsqueeze(-1).expand(-1, -1, values.shape[2])).unsqueeze(-1), arm)[
-                ..., 0
-            ]
+            """(R, E, K) -> (R, S)"""
+            return _of_arm(values.unsqueeze(-1), logged.clamp_min(0)).squeeze(-1).gather(1, where)
 
         # up to the last event that there was a slot for; a replica that misses nothing passes nothing
         full = filled.sum(1) == most.squeeze(1)
         passed = torch.where(full, (where * filled).amax(1) + 1, window).masked_fill(missing == 0, 0)
-        played = Window(
-            arm,
-            chosen(score),
-            chosen(bonus),
-            radius[:, 1:],
-            dimension[:, 1:],
-            (grown[:, -1], informed[:, -1]),
-            checks,
-        )
-        return played, filled, where, chosen(mean), passed
+        radius, dimension = after.radius[:, 1:], after.effective_dimension[:, 1:]
+        of_arms = chosen(score), chosen(mean), chosen(bonus)
+        return Window(arm, *of_arms, radius, dimension, filled, after, checks), filled, where, passed
 
 
 def _of_arm(values: Tensor, arm: Tensor) -> Tensor:

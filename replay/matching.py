@@ -18,8 +18,8 @@ class Block(NamedTuple):
     replicas: Tensor | None
     """(R,), their numbers; None for all. One that is there twice is the same twice."""
     window: int
-    """events that are looked at in a step, the last of them to begin with in the next; so many at the end of a
-    replica's are nothing but padding"""
+    """events that are looked at in a step; so many at the end of a replica's are nothing but padding. Match by match
+    the last of them is the next step's first."""
     length: Tensor
     """(R,), how many of them a replica has"""
     row: Tensor
@@ -60,27 +60,35 @@ class _LoggedRound(Round):
     def __init__(
         self, play: "_Play", accepted: Tensor, observed: Tensor, missing: Tensor, where: Tensor, found: Tensor
     ) -> None:
-        super().__init__(accepted, observed)
+        super().__init__(play.some.to_all(accepted), play.some.to_all(observed))
         self._play, self._missing, self._where, self._found = play, missing, where, found
         self._score, self._bonus, self._picked = play.score, play.bonus, play.picked
 
     @property
     def t(self) -> Tensor:
-        return self._play.stop - self._missing
+        return self._play.some.to_all(self._play.stop - self._missing)
 
     @property
     def choice(self) -> Choice:
-        play = self._play
+        play, to_all = self._play, self._play.some.to_all
         rows = play.arms.view(-1, play.block.arms.shape[2], play.columns).index_select(0, self._where)
         mean, factors, uniform, normal = play.split(rows)
         shown = play.shown.index_select(0, self._where)
-        view = View(shown, mean, factors, rows[..., play.head :], uniform, normal)
+        view = View(
+            to_all(shown),
+            to_all(mean),
+            tuple(map(to_all, factors)),
+            to_all(rows[..., play.head :]),
+            to_all(uniform),
+            None if normal is None else to_all(normal),
+        )
         score, bonus = (v.view(-1, mean.shape[1]).index_select(0, self._found) for v in (self._score, self._bonus))
-        return Choice(self._picked.view(-1).index_select(0, self._found), score, mean, bonus, view)
+        arm = self._picked.view(-1).index_select(0, self._found)
+        return Choice(to_all(arm), to_all(score), view.mean, to_all(bonus), view)
 
     @property
     def reward(self) -> Tensor:
-        return self._play.click.index_select(0, self._where)
+        return self._play.some.to_all(self._play.click.index_select(0, self._where))
 
     @property
     def regret(self) -> None:
@@ -96,8 +104,8 @@ class _Play:
     picked: Tensor
     """(R, W)"""
 
-    def __init__(self, agent: "Agent", block: Block, stop: int) -> None:
-        self.block, self.stop = block, stop
+    def __init__(self, agent: "Agent", block: Block, some: "_Some", stop: int) -> None:
+        self.block, self.some, self.stop = block, some, stop
         self.replicas, self.columns = len(block.scored), block.scored.shape[-1]
         self.arms, self.shown = block.scored.flatten(0, 2), block.arms.flatten(0, 1)
         self.events = block.scored.flatten(0, 1).flatten(1)
@@ -120,8 +128,8 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
     ahead = torch.arange(window, device=device)
     first_shown, start = number * window, number * padded
     begin, end = start, start + block.length
-    play = _Play(agent, block, stop)
     some = _Some(agent, block.replicas, missing)
+    play = _Play(agent, block, some, stop)
     missing = some.of(missing)
     # Buffers by their dictionary: asked for by name, nn.Module looks for them in three places.
     state = cast(dict[str, Tensor], agent._buffers)
@@ -153,8 +161,7 @@ def play_block(agent: "Agent", block: Block, missing: Tensor, stop: int, on_roun
             chosen = torch.add(arm, found, alpha=arms)
             row = shown_arms.index_select(0, chosen)
             missing = missing.add(accepted, alpha=-1)
-            observed = some.to_all(row[:, play.head :]).unsqueeze(1)
-            on_round(_LoggedRound(play, some.to_all(accepted), observed, missing, where, found))
+            on_round(_LoggedRound(play, accepted, row[:, play.head :].unsqueeze(1), missing, where, found))
             values = (score.view(-1).index_select(0, chosen), bonus.view(-1).index_select(0, chosen))
             after = (some.of(state["radius"]), some.of(state["effective_dimension"]))
             steps.append((accepted, where, arm, row[:, 0], *values, *after))

@@ -12,7 +12,7 @@ from torch import Tensor
 from nl_lightning import AGENTS, NeuralLogUCB2
 from nl_lightning.agent import Agent, LinearAgent
 from nl_lightning.ahead import Window, foresee, rounds_at_once
-from nl_lightning.callbacks import RoundCallback
+from nl_lightning.callbacks import Confidence, RoundCallback, contented
 from nl_lightning.design import DiagonalDesign
 from nl_lightning.rounds import Round
 from nl_lightning.settings import Share
@@ -37,8 +37,9 @@ def one_by_one(agent: Agent, arms: Tensor, accepted: Tensor | None = None) -> di
     for view in agent.look_ahead(arms):
         choice = agent.choose(view)
         agent.update_confidence(choice.observed, accepted)
-        rows.append((choice.arm, choice.score, choice.bonus, agent.radius, agent.effective_dimension))
-    names = ("arm", "score", "bonus", "radius", "effective_dimension")
+        values = [choice.chosen(each) for each in (choice.score, choice.mean, choice.bonus)]
+        rows.append((choice.arm, *values, agent.radius, agent.effective_dimension))
+    names = ("arm", "score", "mean", "bonus", "radius", "effective_dimension")
     return {name: torch.stack(column, 1) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 
 
@@ -100,7 +101,7 @@ def test_a_replica_that_is_masked_does_not_learn() -> None:
     window = assert_as_one_by_one(agent, twin, deal(2, 25), accepted)
     assert agent.radius[1] == radius[1]
     assert agent.radius[0] > radius[0]
-    assert torch.equal(window.diagonals[0][1], agent.design.diagonal[1])
+    assert torch.equal(window.after.design[1, -1], agent.design.diagonal[1])
 
 
 def test_diagonals_are_cumulative_sums() -> None:
@@ -127,19 +128,24 @@ def test_diagonals_are_cumulative_sums() -> None:
 
 
 def test_how_many_rounds_at_once() -> None:
-    assert rounds_at_once(NeuralLogUCB2(20)) == 64
-    assert rounds_at_once(NeuralLogUCB2(20, width=100)) == 50_000 // 2100
-    assert rounds_at_once(NeuralLogUCB2(20, replicas=50)) == 1
-    assert rounds_at_once(NeuralLogUCB2(20, design="full")) == 1
-    assert rounds_at_once(NeuralLogUCB2(20, mode="theory")) == 1
+    assert rounds_at_once(NeuralLogUCB2(20), 50) == 50
+    assert rounds_at_once(NeuralLogUCB2(20), 256) == 64
+    # no window is much shorter than the others
+    assert rounds_at_once(NeuralLogUCB2(20), 65) == 33
+    # 50,000 / 2,100 = 23
+    assert rounds_at_once(NeuralLogUCB2(20, width=100), 50) == 17
+    assert rounds_at_once(NeuralLogUCB2(20), 11) == 1
+    assert rounds_at_once(NeuralLogUCB2(20, replicas=50), 50) == 1
+    assert rounds_at_once(NeuralLogUCB2(20, design="full"), 50) == 1
+    assert rounds_at_once(NeuralLogUCB2(20, mode="theory"), 50) == 1
 
 
 def test_a_part_of_a_run_plays_like_the_whole() -> None:
     whole = NeuralLogUCB2(20, replicas=50)
     part = whole.part(Share([0, 1], 2, 50))
     assert isinstance(part, Agent)
-    assert rounds_at_once(part) == rounds_at_once(whole) == 1
-    assert rounds_at_once(NeuralLogUCB2(20, replicas=2)) > 1
+    assert rounds_at_once(part, 50) == rounds_at_once(whole, 50) == 1
+    assert rounds_at_once(NeuralLogUCB2(20, replicas=2), 50) > 1
 
 
 class _ByRound(RoundCallback):
@@ -156,14 +162,33 @@ class _Both(_ByRound):
         self.at_once += window.arm.shape[1]
 
 
+class _Watched(Confidence):
+    """Has a new hook for rounds, and from ``Confidence`` one for windows that knows nothing of it."""
+
+    rounds = 0
+
+    def on_round_end(self, trainer: L.Trainer, agent: Agent, played: Round) -> None:
+        super().on_round_end(trainer, agent, played)
+        self.rounds += 1
+
+
+def test_an_inherited_hook_for_windows_does_not_stand_for_a_new_one_for_rounds(fit: Fit) -> None:
+    watched = _Watched()
+    assert not contented(watched)
+    assert contented(Confidence())
+    assert contented(_Both())
+    fit(NeuralLogUCB2(4, width=6, update_every=20), rounds=40, callbacks=[watched])
+    assert watched.rounds == 40
+
+
 def test_whoever_wants_every_round_gets_it(fit: Fit) -> None:
     agents = [NeuralLogUCB2(4, width=6, update_every=20, lr=0.001) for _ in range(3)]
     both, alone, beside = _Both(), _ByRound(), _Both()
-    _, at_once = fit(agents[0], rounds=50, callbacks=[both])
-    assert (both.rounds, both.at_once) == (0, 50)
-    _, by_round = fit(agents[1], rounds=50, callbacks=[alone])
-    assert alone.rounds == 50
-    fit(agents[2], rounds=50, callbacks=[beside, _ByRound()])
-    assert (beside.rounds, beside.at_once) == (50, 0)
+    _, at_once = fit(agents[0], rounds=60, callbacks=[both])
+    assert (both.rounds, both.at_once) == (0, 60)
+    _, by_round = fit(agents[1], rounds=60, callbacks=[alone])
+    assert alone.rounds == 60
+    fit(agents[2], rounds=60, callbacks=[beside, _ByRound()])
+    assert (beside.rounds, beside.at_once) == (60, 0)
     assert torch.equal(at_once.arm, by_round.arm)
     torch.testing.assert_close(at_once.score, by_round.score, rtol=1e-5, atol=1e-6)

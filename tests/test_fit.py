@@ -131,8 +131,14 @@ class Die(RoundCallback):
     def __init__(self, t: int) -> None:
         self.t = t
 
+    def on_round_end(self, trainer: L.Trainer, agent: Agent, played: Round) -> None:
+        self._pass(1)
+
     def on_window_end(self, trainer: L.Trainer, agent: Agent, window: Window) -> None:
-        self.t -= window.arm.shape[1]
+        self._pass(window.arm.shape[1])
+
+    def _pass(self, rounds: int) -> None:
+        self.t -= rounds
         if self.t <= 0:
             raise SystemExit("killed")
 

@@ -11,6 +11,7 @@ import torch
 
 from nl_lightning import AGENTS, report
 from nl_lightning.agent import Agent, LinearAgent
+from nl_lightning.ahead import Window
 from nl_lightning.callbacks import RoundCallback
 from nl_lightning.data import BanditData
 from nl_lightning.errors import InputError
@@ -151,22 +152,37 @@ class _EveryRound(RoundCallback):
         self.accepted += int(played.accepted.sum())
 
 
-@pytest.mark.parametrize(("replicas", "together"), [(2, 64), (5, 0)])
+class _Both(_EveryRound):
+    """Can do with windows, too, and is then told which of their slots are rounds."""
+
+    def on_window_end(self, trainer: L.Trainer, agent: Agent, window: Window) -> None:
+        assert window.filled is not None
+        assert window.filled.shape == window.arm.shape == window.score.shape
+        self.accepted += int(window.filled.sum())
+
+
+@pytest.mark.parametrize(("replicas", "width", "together"), [(2, 20, 64), (2, 50, 0), (5, 20, 0)])
 @pytest.mark.parametrize("name", AGENTS)
 def test_many_events_at_once_are_those_that_match_one_by_one(
-    name: str, replicas: int, together: int, logs: dict[str, Log]
+    name: str, replicas: int, width: int, together: int, logs: dict[str, Log]
 ) -> None:
-    """Two replicas play many events at once, five leave those out that have none."""
-    settings = {"update_every": 50, **({} if issubclass(AGENTS[name], LinearAgent) else {"width": 20})}
+    """Small agents play many events at once, others leave those replicas out that have none."""
+    settings: dict[str, Any] = {"update_every": 50, "width": width}
     if issubclass(AGENTS[name], LinearAgent):
         together = 64
+        del settings["width"]
     fast, every = make(name, replicas, **settings), _EveryRound()
-    assert events_at_once(fast) == together
+    assert events_at_once(fast, arms=5, rounds=50) == together
+    assert events_at_once(fast, arms=5, rounds=1) == events_at_once(fast, arms=1000, rounds=50) == 0
     fast, keep, played = learn(fast, logs["uniform"])
     slow, slow_keep = make(name, replicas, **settings), Keep()
     data = BanditData(ReplayLog(str(logs["uniform"].path)), 10**6)
     L.Trainer(**QUIET, enable_checkpointing=False, callbacks=[slow_keep, every]).fit(slow, data)
     assert every.accepted == int(slow.rounds.sum())
+    both, again = _Both(), make(name, replicas, **settings)
+    data_again = BanditData(ReplayLog(str(logs["uniform"].path)), 10**6)
+    L.Trainer(**QUIET, enable_checkpointing=False, callbacks=[both]).fit(again, data_again)
+    assert both.accepted == int(again.rounds.sum())
     assert played.counts() == data.environment.counts()
     assert torch.equal(keep.event, slow_keep.event)
     for column in ("arm", "reward", "score", "mean", "bonus", "radius", "effective_dimension"):

@@ -83,7 +83,7 @@ def test_a_long_run_is_judged_by_all_of_its_samples(monkeypatch: pytest.MonkeyPa
     ones, weights = torch.ones(2, dtype=torch.float64), list(MLP([4, 8, 1], [0, 1]).double().weights)
     nobody = torch.ones(2, dtype=torch.bool)
     whole = training.descend(weights, x, r, training.Descent(0.01 * ones, 3, ones), nobody)
-    monkeypatch.setattr(training, "PART", 8)
+    monkeypatch.setattr(inputs, "PART", 8)
     parts = training.descend(weights, x, r, training.Descent(0.01 * ones, 3, ones), nobody)
     torch.testing.assert_close(whole, parts, rtol=1e-12, atol=0)
 

@@ -122,14 +122,17 @@ _ALL_ITEMS = (
 )
 
 
+_OUR_ALL_ITEMS = "chooses from all 80 items by user and item features, so it accepts one event in 80"
+
+
 def our_learning(replicas: int, threads: int) -> Contender:
     name = f"NeuralLog-UCB-2, {'one replica' if replicas == 1 else f'{replicas} replicas'}, {threads} thread" + (
         "s" if threads > 1 else ""
     )
     settings = {"log": "", "replicas": replicas, "rounds": 2000, "threads": threads, "steps": 100, "lr": 0.01}
     differs = (
-        "chooses from five items by user and item features, accepts one event in five, 100 steps on all of them after "
-        "every 50; reads Parquet within the time"
+        "chooses from five items by user and item features, accepts one event in five to eight, 100 steps on all of "
+        "them after every 50; reads Parquet within the time"
     )
     return Contender(name, OURS, "learning", settings, differs, 5, counts=replicas)
 
@@ -151,6 +154,11 @@ LEARNING = [
     our_learning(1, threads=1),
     our_learning(10, threads=1),
     our_learning(10, threads=2),
+    our_learning(1, threads=1)._replace(
+        name="NeuralLog-UCB-2, all items, 1 thread",
+        settings={**our_learning(1, threads=1).settings, "candidates": "all"},
+        differs=f"{_OUR_ALL_ITEMS}; reads Parquet within the time",
+    ),
     obp_learning("LogisticUCB", "bool"),
     obp_learning("LogisticUCB", "float"),
     obp_learning("LogisticTS", "bool"),
@@ -177,6 +185,14 @@ FROZEN = [
     )
     for threads in (1, 2)
 ] + [
+    Contender(
+        "NeuralLog-UCB-2, all items, 1 thread",
+        OURS,
+        "frozen",
+        {"log": f"log-{LOG_ROWS}", "threads": 1, "candidates": "all"},
+        f"{_OUR_ALL_ITEMS}; from Parquet to CTR with intervals (IPS and SNIPS too)",
+        3,
+    ),
     Contender(
         "obp IPWLearner, ReplayMethod",
         "obp",

@@ -68,8 +68,8 @@ def _table(group: Group, columns: Mapping[str, Callable[[Measured], str]]) -> st
     for name, measured in group.items():
         shown = [show(measured) for show in columns.values()] if measured["runs"] else ["-"] * len(columns)
         missing = f"**not measured: {measured['error']}**" if "error" in measured else ""
-        rows.append([name, *shown, "; ".join(filter(None, [missing, measured["differs"]]))])
-    return markdown(["who", *columns, "what is done"], rows, right=1)
+        rows.append([name, "; ".join(filter(None, [missing, measured["differs"]])), *shown])
+    return markdown(["who", "what is done", *columns], rows, right=2)
 
 
 def _faster(measured: Measured, group: Group) -> str:

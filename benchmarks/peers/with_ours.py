@@ -19,6 +19,7 @@ from nl_lightning.data import BanditData
 from nl_lightning.environments import Synthetic
 from nl_lightning.rounds import History
 from replay import ReplayLog
+from replay.candidates import Protocol
 from replay.evaluate import evaluate
 
 
@@ -57,14 +58,16 @@ def online(seed: int, replicas: int, rounds: int, nu: float, lam: float, lr: flo
     return {"seconds": taken, "training": training.seconds, "regret": regret.lost / replicas}
 
 
-def learning(log: str, replicas: int, rounds: int, threads: int, steps: int, lr: float) -> dict[str, Any]:
+def learning(
+    log: str, replicas: int, rounds: int, threads: int, steps: int, lr: float, candidates: Protocol = "affinity"
+) -> dict[str, Any]:
     """Agents that learn from a log; ``rounds`` accepted events, or less if it ends."""
     torch.set_num_threads(threads)
     try:
         start = time.perf_counter()
         agent = NeuralLogUCB2(42, width=20, nu=0.1, kappa=50.0, lr=lr, steps=steps, replicas=replicas)
         training = _Watched(agent)
-        data = BanditData(ReplayLog(path_of(log) if log else None), rounds)
+        data = BanditData(ReplayLog(path_of(log) if log else None, candidates=candidates), rounds)
         trainer().fit(agent, data)
         taken = time.perf_counter() - start
     finally:
@@ -80,9 +83,9 @@ def learning(log: str, replicas: int, rounds: int, threads: int, steps: int, lr:
     }
 
 
-def frozen(log: str, threads: int) -> dict[str, Any]:
+def frozen(log: str, threads: int, candidates: Protocol = "affinity") -> dict[str, Any]:
     """An agent that learnt from the first events, from Parquet to CTR."""
-    environment = ReplayLog(path_of(log))
+    environment = ReplayLog(path_of(log), candidates=candidates)
     agent = NeuralLogUCB2(42, width=20, nu=0.1, kappa=50.0)
     trainer().fit(agent, BanditData(environment, 2000))
     assert environment.features is not None

@@ -113,7 +113,7 @@ class _DealtRound(Round):
 
 
 class _Played(NamedTuple):
-    """C rounds, each tensor (R, C) or (R, C, K)."""
+    """C rounds, each tensor (R, C); score, mean and bonus are those of the chosen arm."""
 
     arm: Tensor
     score: Tensor
@@ -134,20 +134,23 @@ def _one_by_one(agent: "Agent", deal: Deal, t: Tensor, on_round: OnRound) -> _Pl
         choice = agent.choose(view)
         on_round(_DealtRound(number, choice, rewards, regrets, alive))
         rounds.append((*choice[:4], state["radius"], state["effective_dimension"]))
-    return _Played(*(torch.stack(column, dim=1) for column in zip(*rounds, strict=True)))
+    arm, score, mean, bonus, radius, dimension = (torch.stack(column, dim=1) for column in zip(*rounds, strict=True))
+    return _Played(arm, _chosen(score, arm), _chosen(mean, arm), _chosen(bonus, arm), radius, dimension)
 
 
 def _at_once(agent: "Agent", deal: Deal, together: int, on_window: OnWindow) -> _Played:
     """So many rounds together, and then the next."""
     parts = []
     for start in range(0, deal.arms.shape[1], together):
-        view = agent.look_at(deal.arms[:, start : start + together])
-        window = foresee(agent, view, agent.alive)
+        window = foresee(agent, agent.look_at(deal.arms[:, start : start + together]), agent.alive)
         on_window(window)
-        parts.append(
-            _Played(window.arm, window.score, view.mean, window.bonus, window.radius, window.effective_dimension)
-        )
-    return parts[0] if len(parts) == 1 else _Played(*(torch.cat(column, dim=1) for column in zip(*parts, strict=True)))
+        parts.append(window[:6])
+    return _Played(*(torch.cat(column, dim=1) for column in zip(*parts, strict=True)))
+
+
+def _chosen(values: Tensor, arm: Tensor) -> Tensor:
+    """The entries of the chosen arms: (R, C, K) and (R, C) -> (R, C)"""
+    return values.gather(2, arm.unsqueeze(2)).squeeze(2)
 
 
 class Simulation(Environment):
@@ -170,28 +173,19 @@ class Simulation(Environment):
     ) -> History:
         deal = self.deal(start, count)
         t = torch.arange(start + 1, start + count + 1, device="cpu")
-        together = 1 if on_window is None else rounds_at_once(agent)
+        together = 1 if on_window is None else rounds_at_once(agent, count)
         if on_window is None or together == 1:
             played = _one_by_one(agent, deal, t, on_round)
         else:
             played = _at_once(agent, deal, together, on_window)
         arm, alive = played.arm, agent.alive
-
-        def chosen(values: Tensor) -> Tensor:
-            return values.gather(2, arm.unsqueeze(2)).squeeze(2)
-
         index = arm[..., None, None].expand(-1, -1, 1, self.dim)
         return History(
             t=t,
             x=deal.arms.gather(2, index).squeeze(2),
-            arm=arm,
-            reward=chosen(deal.reward),
-            regret=chosen(deal.regret),
-            score=chosen(played.score),
-            mean=chosen(played.mean),
-            bonus=chosen(played.bonus),
-            radius=played.radius,
-            effective_dimension=played.effective_dimension,
+            reward=_chosen(deal.reward, arm),
+            regret=_chosen(deal.regret, arm),
+            **played._asdict(),
             valid=None if alive is None else alive.unsqueeze(1).expand(-1, count),
         )
 
