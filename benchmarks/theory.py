@@ -2,29 +2,52 @@
 
 from statistics import median
 
-from benchmarks.measure import Row, peak_memory, row, seconds, trainer
+import lightning as L
+
+from benchmarks.measure import Row, peak_memory, ratio, row, seconds, trainer
 from nl_lightning import NeuralLogUCB2
+from nl_lightning.agent import Agent
+from nl_lightning.callbacks import RoundCallback
 from nl_lightning.data import BanditData
 from nl_lightning.environments import Synthetic
+from nl_lightning.rounds import Round
+
+
+class _EveryRound(RoundCallback):
+    """Has rounds played one by one."""
+
+    def on_round_end(self, trainer: L.Trainer, agent: Agent, played: Round) -> None:
+        """Nothing is done."""
 
 
 def rounds_of_theory_mode() -> list[Row]:
-    """Rounds of NeuralLog-UCB-2 in theory mode against those of the diagonal practical run, TrainNN aside."""
+    """Rounds of NeuralLog-UCB-2 in theory mode against those of the diagonal practical run, TrainNN aside.
+
+    Its whole matrices want rounds one by one, and are held to a practical run that is played so; one that is played at
+    once stands beside it.
+    """
     rounds = 2000
 
-    def play(dim: int, mode: str) -> float:
+    def play(dim: int, mode: str, one_by_one: bool = True) -> float:
         # TrainNN would come after more rounds than there are
         agent = NeuralLogUCB2(dim, width=20, mode=mode, update_every=2 * rounds)  # type: ignore[arg-type]
-        fitting, data = trainer(), BanditData(Synthetic("h1", dim=dim), rounds)
+        fitting, data = (
+            trainer(callbacks=[_EveryRound()] if one_by_one else []),
+            BanditData(Synthetic("h1", dim=dim), rounds),
+        )
         return seconds(lambda: fitting.fit(agent, data), 1)
 
     rows = []
     # [x, x]/sqrt(2) has 2d inputs: d = 10 has the 20 x 20 + 20 = 420 parameters of the practical network with d = 20
     for dim, parameters in ((10, 420), (20, 820)):
-        play(dim, "theory"), play(20, "practical")
-        theory, practical = zip(*((play(dim, "theory"), play(20, "practical")) for _ in range(5)), strict=True)
+        runs = [lambda: play(dim, "theory"), lambda: play(20, "practical"), lambda: play(20, "practical", False)]
+        [run() for run in runs]
+        theory, practical, at_once = zip(*([run() for run in runs] for _ in range(5)), strict=True)
         what = f"rounds of theory mode, d={dim}, m=20, p={parameters}, T={rounds} / practical, diagonal, d=20"
-        rows.append(row(what, list(theory), list(practical), 10, f"{median(theory) / rounds * 1e6:.0f} us a round"))
+        note = f"{median(theory) / rounds * 1e6:.0f} us a round"
+        rows.append(row(f"{what}, one by one", list(theory), list(practical), 10, note))
+        value, spread = ratio(list(theory), list(at_once))
+        rows.append((f"{what}, at once", f"{value:.2f} ({spread})", "-", True))
     return rows
 
 
