@@ -209,9 +209,25 @@ def _run_in_workers(stages: Sequence[Stage], jobs: int, watch: Watch) -> None:
         # They write nothing that a kill could leave half done.
         for child in set(multiprocessing.active_children()) - strangers:
             child.kill()
-        executor.shutdown(cancel_futures=True)
+        _shut_down(executor)
         ticks.close()
         ticks.cancel_join_thread()
+
+
+_ENOUGH = 20.0
+"""Seconds that an executor may take to end when its workers have."""
+
+stuck = False
+"""Whether one did not: its thread would keep this process from ending, too."""
+
+
+def _shut_down(executor: ProcessPoolExecutor) -> None:
+    """Wait for its end, but not for ever: a killed worker may have held what the executor's thread waits for."""
+    global stuck
+    ending = threading.Thread(target=executor.shutdown, kwargs={"cancel_futures": True}, daemon=True)
+    ending.start()
+    ending.join(_ENOUGH)
+    stuck = ending.is_alive()
 
 
 _LOST = (

@@ -56,7 +56,11 @@ def main(arguments: Sequence[str]) -> None:
     except KeyboardInterrupt:
         resume = [] if options.resume else ["--resume"]
         again = shlex.join(["python", "-m", "nl_lightning", "reproduce", *arguments, *resume])
-        sys.exit(f"Stopped. Finished parts are kept, and others have checkpoints; go on with: {again}")
+        told = f"Stopped. Finished parts are kept, and others have checkpoints; go on with: {again}"
+        if pool.stuck:
+            print(told, file=sys.stderr, flush=True)
+            os._exit(1)
+        sys.exit(told)
     if not complete:
         sys.exit(1)
 
