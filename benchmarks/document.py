@@ -19,9 +19,9 @@ and of a first short run stand apart."""
 _ONLINE = """\
 Synthetic `h1`, d = 20, K = 5, T = 2000, width 20, 100 full-batch gradient steps every 50 rounds; the same arms and \
 clicks for all. Everyone's exploration, regularisation and step are those with the least regret on two seeds that are \
-not measured (`python -m benchmarks.peers.tune`). But for ours: the paper's step of 0.01 had less there (142 for 170) and is left \
-out of its grid, for two of ten seeds diverge with it. calvera's best in normal use lies at the edge of its grid, so it \
-may do better still. Chance has a regret of about 430."""
+not measured (`python -m benchmarks.peers.tune`). But for ours: the paper's step of 0.01 had less there \
+(142 for 170) and is left out of its grid, for two of ten seeds diverge with it. calvera's best in normal use lies at \
+the edge of its grid, so it may do better still. Chance has a regret of about 430."""
 
 _LEARNING = """\
 The 10,000 events of `random/all` that obp carries. With 38 clicks the CTRs say nothing of who is better; they and the \
