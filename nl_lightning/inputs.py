@@ -105,7 +105,7 @@ class Vectors:
         return weight
 
     def pack(self, unpacked: Tensor, weight: Tensor) -> None:
-        """It never left it."""
+        weight.copy_(unpacked)
 
     def product(self, unpacked: Tensor, out: Tensor) -> Tensor:
         return torch.bmm(unpacked, self._columns, out=out)

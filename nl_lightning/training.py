@@ -113,53 +113,68 @@ def train_nn(
     weights: L tensors (R, out, in); x: (R, n, d), with blocks (x, k); reward: (R, n); lam, lr: (R,). A replica with
     lr = 0 stays as it is.
     """
-    *hidden, last = weights
     samples = inputs(x, blocks)
     replicas, n = len(x), samples[0].size
-    descent = -lr[:, None, None]
+    theta, layers = _in_one_row([samples[0].unpack(weights[0]), *weights[1:]])
+    hidden, first, last = layers[:-1], layers[0], layers[-1]
     # d/dtheta lam |theta - theta_0|^2 = 2 lam (theta - theta_0)
-    decay = 1 + 2 * descent * lam[:, None, None]
-    pulls = {} if anchor is None else {id(w): (1 - decay) * w_0 for w, w_0 in zip(weights, anchor, strict=True)}
-    # d f / d theta has the factor of f, and the residual below is twice d BCE / d f
-    descent = descent * (scale / 2)
-
-    def regularised(weight: Tensor) -> Tensor:
-        weight.mul_(decay)
-        return weight.add_(pulls[id(weight)]) if pulls else weight
-
+    decay = 1 - 2 * (lr * lam).unsqueeze(1)
+    pull = None
+    if anchor is not None:
+        pull = (1 - decay) * _in_one_row([samples[0].unpack(anchor[0]), *anchor[1:]])[0]
+    # d f / d theta has the factor of f
+    rate = (lr * scale)[:, None, None]
     # all samples of blocks are in one part
     rewards = [reward] if len(samples) == 1 else equal_parts(reward)
     numbered = [
-        (number, part, 2 * part.arrange(values)[:, None, :] - 1)
+        (number, part, rate * part.arrange(values)[:, None, :])
         for number, (part, values) in enumerate(zip(samples, rewards, strict=True))
     ]
-    f = x.new_empty(replicas, 1, n)
-    first = samples[0].unpack(weights[0])
-    gradient = torch.empty_like(first)
-    # In both loops f becomes the residual 2 d BCE / d f = 2 (mu(f) - r) = tanh(f / 2) - (2 r - 1); why not sigmoid: see
-    # ``link``.
+    # scalars as tensors: torch takes longer for numbers of Python
+    one, minus_scale = x.new_tensor(1.0), x.new_tensor(-scale)
+    # -f, and then in its place the residual lr (r - mu(f)): with it, what is summed up below are steps down, not gradients
+    minus_f = x.new_empty(replicas, 1, n)
+    gradient = torch.empty_like(first, memory_format=torch.contiguous_format)
+
+    def residual(rated: Tensor) -> None:
+        # lr r - lr / (1 + exp(-f)); why not by sigmoid: see ``link``
+        torch.addcdiv(rated, rate, minus_f.exp_().add_(one), value=-1, out=minus_f)
+
+    def regularise() -> None:
+        theta.mul_(decay)
+        if pull is not None:
+            theta.add_(pull)
+
+    def put_back() -> None:
+        samples[0].pack(first, weights[0])
+        for weight, layer in zip(weights[1:], layers[1:], strict=True):
+            weight.copy_(layer)
+
     if not hidden:
         for step_number in range(steps):
             if step_number % _CLEAR_EVERY == 0:
-                _clear(first)
-            for number, part, target in numbered:
-                residual = part.product(first, out=f).mul_(scale / 2).tanh_().sub_(target)
-                part.gradient(residual, gradient, add=number > 0)
-            regularised(first).addcmul_(descent, gradient)
-        samples[0].pack(first, last)
+                _clear(theta)
+            for number, part, rated in numbered:
+                part.product(first, out=minus_f).mul_(minus_scale)
+                residual(rated)
+                part.gradient(minus_f, gradient, add=number > 0)
+            regularise()
+            first.add_(gradient)
+        put_back()
         return
 
     # z_1, ..., z_{L-1}, each (R, out, n')
-    z = [x.new_empty(replicas, weight.shape[1], n) for weight in hidden]
-    layers = list(zip(hidden[1:], z, z[1:], strict=False))
+    z = [x.new_empty(replicas, weight.shape[1], n) for weight in weights[:-1]]
+    above_first = list(zip(hidden[1:], z, z[1:], strict=False))
     below = list(reversed(range(len(hidden) - 1)))
     # Views made once: they follow what is changed in place.
-    top, z_first, z_top, last_column = hidden[-1] if layers else first, z[0], z[-1], last.mT
-    residual_rows = f.expand_as(z_top)
-    # All that is as long as the samples is made here, so that the loop asks the system for no memory.
-    deltas = [torch.empty_like(z_l) for z_l in z]
+    top, z_first, z_top, last_column = hidden[-1], z[0], z[-1], last.mT
+    residual_rows = minus_f.expand_as(z_top)
+    # All that is as long as the samples is made here, so that the loop asks the system for no memory. The top layer's
+    # delta takes the place of its z, which nobody needs then.
+    deltas = [torch.empty_like(z_l) for z_l in z[:-1]]
     # sum_i delta_i (x) z_i of the hidden layers, (R, out, in); of the top one without its factor W_L
-    gradients = [gradient, *(torch.empty_like(weight) for weight in hidden[1:])]
+    gradients = [gradient, *(torch.empty_like(weight, memory_format=torch.contiguous_format) for weight in hidden[1:])]
 
     def add_gradient(layer: int, delta: Tensor, number: int, part: Inputs) -> None:
         if not layer:
@@ -173,36 +188,36 @@ def train_nn(
     copies = top.shape[1] // last.shape[2]
     for step_number in range(steps):
         if step_number % _CLEAR_EVERY == 0:
-            for weight in (first, *hidden[1:], last):
-                _clear(weight)
+            _clear(theta)
         if below:
             top_factor = last_column * top
-        for number, part, target in numbered:
+        for number, part, rated in numbered:
             part.product(first, out=z_first).clamp_min_(0)
-            for weight, z_below, z_l in layers:
+            for weight, z_below, z_l in above_first:
                 torch.bmm(weight, z_below, out=z_l).clamp_min_(0)
-            f.baddbmm_(last, z_top, beta=0, alpha=scale / 2).tanh_().sub_(target)
+            minus_f.baddbmm_(last, z_top, beta=0, alpha=-scale)
+            residual(rated)
+            if copies > 1:
+                # a layer of blocks has more entries than there are samples, which are all in one part
+                last_gradient = torch.bmm(z_top, minus_f.mT)
             # Z = residual * [z > 0]; delta_{L-1} = diag(W_L) Z, whose factor W_L is multiplied to the small matrices
-            delta = _masked(residual_rows, z_top, 0, grad_input=deltas[-1])
+            delta = _masked(residual_rows, z_top, 0, grad_input=z_top)
             add_gradient(len(hidden) - 1, delta, number, part)
             for layer in below:
                 above = top_factor if layer == len(hidden) - 2 else hidden[layer + 1]
                 torch.bmm(above.mT, delta, out=deltas[layer])
                 delta = _masked(deltas[layer], z[layer], 0, grad_input=deltas[layer])
                 add_gradient(layer, delta, number, part)
-        step = last_column * descent
         if copies == 1:
             last_gradient = (top * gradients[-1]).sum(-1, keepdim=True)
+            gradients[-1].mul_(last_column)
         else:
-            # a layer of blocks has more entries than there are samples, which are all in one part
-            last_gradient = torch.bmm(z_top, f.mT)
-            step = step.repeat(1, copies, 1)
-        regularised(top).addcmul_(step, gradients[-1])
-        regularised(last)
-        last_column.addcmul_(descent, last_gradient)
-        for layer in below:
-            regularised(hidden[layer] if layer else first).addcmul_(descent, gradients[layer])
-    samples[0].pack(first, weights[0])
+            gradients[-1].mul_(last_column.repeat(1, copies, 1))
+        regularise()
+        for weight, step in zip(hidden, gradients, strict=True):
+            weight.add_(step)
+        last_column.add_(last_gradient)
+    put_back()
 
 
 def loss(f: Tensor, reward: Tensor, parameters: Sequence[Tensor], lam: Tensor) -> Tensor:
@@ -227,6 +242,13 @@ class GradientDescent(Optimizer):
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         closure()
+
+
+def _in_one_row(weights: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Copies of weights (R, out, in) as one tensor (R, p), for what is done to all alike, and views of the layers."""
+    theta = torch.cat([weight.flatten(1) for weight in weights], dim=1)
+    parts = theta.split([weight[0].numel() for weight in weights], dim=1)
+    return theta, [part.unflatten(1, weight.shape[1:]) for part, weight in zip(parts, weights, strict=True)]
 
 
 def _clear(weight: Tensor) -> None:
