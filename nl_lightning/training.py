@@ -132,7 +132,7 @@ def train_nn(
     ]
     # scalars as tensors: torch takes longer for numbers of Python
     one, minus_scale = x.new_tensor(1.0), x.new_tensor(-scale)
-    # -f, and then in its place the residual lr (r - mu(f)): with it, what is summed up below are steps down, not gradients
+    # -f, and then in its place the residual lr (r - mu(f)): with it the sums below are steps down, not gradients
     minus_f = x.new_empty(replicas, 1, n)
     gradient = torch.empty_like(first, memory_format=torch.contiguous_format)
 
