@@ -28,7 +28,7 @@ from nl_lightning.checks import (
     check_training_settings,
     check_whole,
 )
-from nl_lightning.design import DesignKind, DiagonalDesign, FullDesign
+from nl_lightning.design import DesignKind, DiagonalDesign, FullDesign, log_product
 from nl_lightning.environments import Deal
 from nl_lightning.errors import InputError
 from nl_lightning.inputs import input_size
@@ -366,16 +366,22 @@ class Agent(StoredAgent):
         self._buffers["effective_dimension"] = window.effective_dimension[:, -1]
         self._buffers["radius"] = window.radius[:, -1]
 
-    def confidences(self, observed: Tensor) -> Confidences:
-        """What C observations (R, C, ...) would make of diagonal design matrices, effective dimension and radius."""
+    def confidences(self, observed: Tensor, replicas: Tensor | None = None) -> Confidences:
+        """What C observations (R, C, ...) would make of diagonal design matrices, effective dimension and radius.
+
+        They may be those of some ``replicas`` only, by number.
+        """
         design, information = self._designs
         assert isinstance(design, DiagonalDesign)
         assert isinstance(information, DiagonalDesign)
         weight, *picked = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
         factors = tuple(picked)
-        informed = information.cumulated(factors, cast(Tensor, self._buffers["_information_weight"]))
-        dimension = informed.log().sum(-1)
-        return Confidences(design.cumulated(factors, weight), informed, dimension, self._radius(dimension.mT).mT)
+        information_weight, radius = cast(Tensor, self._buffers["_information_weight"]), self._radius_terms
+        if replicas is not None:
+            information_weight, radius = information_weight.index_select(0, replicas), radius.of(replicas)
+        informed = information.cumulated(factors, information_weight, replicas)
+        dimension = log_product(informed)
+        return Confidences(design.cumulated(factors, weight, replicas), informed, dimension, radius.at(dimension.mT).mT)
 
     @contextmanager
     def room_for(self, count: int, start: int) -> Iterator[None]:

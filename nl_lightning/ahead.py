@@ -13,7 +13,6 @@ takes, for what an agent chooses depends little on the last rounds.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import torch
 from torch import Tensor
 
 from nl_lightning.design import DiagonalDesign
@@ -22,9 +21,9 @@ from nl_lightning.rounds import View
 if TYPE_CHECKING:
     from nl_lightning.agent import Agent
 
-_ENTRIES = 50_000
+_ENTRIES = 220_000
 """Of the diagonals of all rounds at once, for all replicas of a run: what fits into a core's cache."""
-FEWEST, _MOST = 12, 64
+FEWEST, _MOST = 16, 64
 """Rounds at once. For fewer a guess costs more than it saves; with more it is right less often."""
 
 
@@ -52,7 +51,7 @@ class Confidences(NamedTuple):
     design: Tensor
     """(R, C + 1, p), the diagonal of the design matrix"""
     information: Tensor
-    """(R, C + 1, p), that of the matrix of the effective dimension"""
+    """(R, p), that of the matrix of the effective dimension, after the last one only"""
     effective_dimension: Tensor
     """(R, C + 1)"""
     radius: Tensor
@@ -79,25 +78,45 @@ def foresee(agent: "Agent", view: View, accepted: Tensor | None = None) -> Windo
 
     Replicas with ``accepted`` (R,) False choose, but do not learn.
     """
-    design, observation = agent.design, view.observation
-    assert isinstance(design, DiagonalDesign)
-    index_shape = (-1, -1, 1, observation.shape[-1])
-
     # the guess: as if no round changed a design matrix
-    norm = design.norm(tuple(factor.flatten(1, 2) for factor in view.factors)).view_as(view.mean)
-    score, bonus = agent.score_of(view.mean, norm, agent.radius[:, None, None], view.normal)
+    norm = agent.design.norm(tuple(factor.flatten(1, 2) for factor in view.factors)).view_as(view.mean)
+    score, _ = agent.score_of(view.mean, norm, agent.radius[:, None, None], view.normal)
+    guess = agent.best(score, view.uniform)
+    score, bonus, after = _given(agent, view, guess, accepted)
     arm = agent.best(score, view.uniform)
-    checks, right = 0, False
-    while not right:
+    wrong, checks = _differ(guess, arm), 1
+    while len(wrong):
+        # replicas know nothing of each other: those that were right stay as they are
         checks += 1
-        observed = observation.gather(2, arm[..., None, None].expand(*index_shape)).squeeze(2)
-        if accepted is not None:
-            observed = observed * accepted.view(-1, 1, 1)
-        after = agent.confidences(observed)
-        norm = design.norm_with(after.design[:, :-1], view.factors)
-        score, bonus = agent.score_of(view.mean, norm, after.radius[:, :-1, None], view.normal)
-        guess, arm = arm, agent.best(score, view.uniform)
-        right = torch.equal(guess, arm)
+        some, guess = view.of(wrong), arm.index_select(0, wrong)
+        may_learn = None if accepted is None else accepted.index_select(0, wrong)
+        *found, found_after = _given(agent, some, guess, may_learn, wrong)
+        found_arm = agent.best(found[0], some.uniform)
+        for values, new in zip((arm, score, bonus, *after), (found_arm, *found, *found_after), strict=True):
+            values.index_copy_(0, wrong, new)
+        wrong = wrong[_differ(guess, found_arm)]
     score, mean, bonus = (values.gather(2, arm.unsqueeze(2)).squeeze(2) for values in (score, view.mean, bonus))
     radius, dimension = after.radius[:, 1:], after.effective_dimension[:, 1:]
     return Window(arm, score, mean, bonus, radius, dimension, None, after, checks)
+
+
+def _given(
+    agent: "Agent", view: View, arm: Tensor, accepted: Tensor | None, replicas: Tensor | None = None
+) -> tuple[Tensor, Tensor, Confidences]:
+    """Score and bonus of all arms (R, C, K) if these (R, C) are chosen, and what follows from them.
+
+    All may be of some ``replicas`` only, by number.
+    """
+    assert isinstance(agent.design, DiagonalDesign)
+    index = arm[..., None, None].expand(-1, -1, 1, view.observation.shape[-1])
+    observed = view.observation.gather(2, index).squeeze(2)
+    if accepted is not None:
+        observed = observed * accepted.view(-1, 1, 1)
+    after = agent.confidences(observed, replicas)
+    norm = agent.design.norm_with(after.design[:, :-1], view.factors)
+    return *agent.score_of(view.mean, norm, after.radius[:, :-1, None], view.normal), after
+
+
+def _differ(guess: Tensor, arm: Tensor) -> Tensor:
+    """The numbers of replicas whose arms (R, C) are not those of the guess."""
+    return (guess != arm).any(1).nonzero().flatten()

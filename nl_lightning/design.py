@@ -70,14 +70,14 @@ class DiagonalDesign(nn.Module):
         by_round = tuple(square.flatten(0, 1) for square in squares)
         return _quadratic(_by_layer(inverse, self.shapes), by_round).sqrt_().unflatten(0, (replicas, rounds))
 
-    def cumulated(self, squares: Factors, weight: Tensor) -> Tensor:
+    def cumulated(self, squares: Factors, weight: Tensor, replicas: Tensor | None = None) -> Tensor:
         """The diagonals before each of C samples (R, C, features) and after the last, (R, C + 1, p).
 
-        D_j + sum_{i < t} w_i g_ij^2;  w is (R, C, 1) or (R, 1, 1)
+        D_j + sum_{i < t} w_i g_ij^2;  w is (R, C, 1) or (R, 1, 1). All may be of some ``replicas`` only, by number.
         """
-        replicas, samples = squares[-1].shape[:2]
-        sums = self._flat.new_empty(replicas, samples + 1, self._flat.shape[1])
-        sums[:, 0] = self._flat
+        count, samples = squares[-1].shape[:2]
+        sums = self._flat.new_empty(count, samples + 1, self._flat.shape[1])
+        sums[:, 0] = self._flat if replicas is None else self._flat.index_select(0, replicas)
         *layers, last = _by_layer(sums[:, 1:], self.shapes)
         torch.mul(squares[-1].unsqueeze(-2), weight.unsqueeze(-1), out=last)
         for delta, z, layer in zip(squares[::2], squares[1::2], layers, strict=False):
@@ -93,7 +93,7 @@ class DiagonalDesign(nn.Module):
 
     def logdet(self) -> Tensor:
         """log det M = sum_j log D_j, (R,)"""
-        return self._flat.log().sum(-1)
+        return log_product(self._flat)
 
     def hold(self, count: int, fixed: bool) -> None:
         """A diagonal has no samples to make room for."""
@@ -119,6 +119,18 @@ class DiagonalDesign(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._view_layers()
+
+
+def log_product(values: Tensor) -> Tensor:
+    """sum_j log v_j, (..., p) -> (...).
+
+    A logarithm takes longer than all the rest, so they are taken of products of four; in float64 none overflows below
+    1e77, and diagonals are squares of float32.
+    """
+    quarter = values.shape[-1] // 4
+    of_four, rest = values.split([4 * quarter, values.shape[-1] - 4 * quarter], dim=-1)
+    total = of_four.unflatten(-1, (4, quarter)).prod(-2).log_().sum(-1)
+    return total + rest.log().sum(-1) if rest.shape[-1] else total
 
 
 def _by_layer(diagonal: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:

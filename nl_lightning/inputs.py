@@ -20,6 +20,9 @@ _WEIGHTS_OF_A_TILE = 25
 PART = 4096
 """Samples of a replica that TrainNN takes at once."""
 
+_LINE = 16
+"""Samples in a cache line of float32: passes over rows of whole lines are faster."""
+
 
 class Inputs(Protocol):
     """n samples of R replicas in the order that suits the first layer, n' >= n of them with those that fill up."""
@@ -57,18 +60,22 @@ def inputs(x: Tensor, blocks: int) -> Sequence[Inputs]:
 
 def parts(values: Tensor) -> tuple[Tensor, ...]:
     """(R, n, ...) in as few parts of at most PART samples as will do; only the last one may be shorter than others."""
-    count = max(1, -(-values.shape[1] // PART))
-    return values.split(max(1, -(-values.shape[1] // count)), dim=1)
+    return values.split(_part_size(values.shape[1]), dim=1)
 
 
 def equal_parts(values: Tensor) -> list[Tensor]:
     """The same, the last one filled up with zeros."""
     *whole, last = parts(values)
-    if whole and last.shape[1] < whole[0].shape[1]:
-        filled = torch.zeros_like(whole[0])
-        filled[:, : last.shape[1]] = last
-        last = filled
+    missing = _part_size(values.shape[1]) - last.shape[1]
+    if missing:
+        last = torch.cat([last, last.new_zeros(last.shape[0], missing, *last.shape[2:])], dim=1)
     return [*whole, last]
+
+
+def _part_size(samples: int) -> int:
+    """In whole lines; at least one, so that there is a part of no samples too."""
+    count = max(1, -(-samples // PART))
+    return max(1, -(-samples // (count * _LINE))) * _LINE
 
 
 def input_size(dim: int, blocks: int) -> int:

@@ -28,6 +28,16 @@ class View(NamedTuple):
     normal: Tensor | None
     """(R, K), standard normal, for Thompson sampling"""
 
+    def of(self, replicas: Tensor) -> "View":
+        """That of some replicas, by their numbers."""
+        arms, mean, observation, uniform = (
+            values.index_select(0, replicas) for values in (self.arms, self.mean, self.observation, self.uniform)
+        )
+        sizes = [factor.shape[-1] for factor in self.factors]
+        _, *factors = observation.split([observation.shape[-1] - sum(sizes), *sizes], dim=-1)
+        normal = None if self.normal is None else self.normal.index_select(0, replicas)
+        return View(arms, mean, tuple(factors), observation, uniform, normal)
+
 
 class Choice(NamedTuple):
     """The decision of a round, one arm a replica."""

@@ -125,13 +125,13 @@ def train_nn(
     # d f / d theta has the factor of f
     rate = (lr * scale)[:, None, None]
     # all samples of blocks are in one part
-    rewards = [reward] if len(samples) == 1 else equal_parts(reward)
+    rewards = [reward] if blocks > 1 else equal_parts(reward)
     numbered = [
         (number, part, rate * part.arrange(values)[:, None, :])
         for number, (part, values) in enumerate(zip(samples, rewards, strict=True))
     ]
     # scalars as tensors: torch takes longer for numbers of Python
-    one, minus_scale = x.new_tensor(1.0), x.new_tensor(-scale)
+    one, minus_scale = x.new_ones(()), x.new_full((), -scale)
     # -f, and then in its place the residual lr (r - mu(f)): with it the sums below are steps down, not gradients
     minus_f = x.new_empty(replicas, 1, n)
     gradient = torch.empty_like(first, memory_format=torch.contiguous_format)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nl_lightning import AGENTS, NeuralLogUCB2
 from nl_lightning.agent import Agent, LinearAgent
-from nl_lightning.ahead import Window, foresee, rounds_at_once
+from nl_lightning.ahead import Confidences, Window, foresee, rounds_at_once
 from nl_lightning.callbacks import Confidence, RoundCallback, contented
 from nl_lightning.design import DiagonalDesign
 from nl_lightning.rounds import Round
@@ -84,6 +84,21 @@ def test_whatever_is_explored(rounds: int, nu: float, lam: float, seed: int) -> 
     assert 1 <= window.checks <= rounds + 1
 
 
+def test_only_replicas_whose_guess_was_wrong_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here some are right at once, and one after the other the rest."""
+    agent, counts, confidences = make("NeuralLog-UCB-2", 8, nu=1.0), [], Agent.confidences
+
+    def counted(agent: Agent, observed: Tensor, replicas: Tensor | None = None) -> Confidences:
+        counts.append(len(observed))
+        return confidences(agent, observed, replicas)
+
+    monkeypatch.setattr(Agent, "confidences", counted)
+    assert_as_one_by_one(agent, make("NeuralLog-UCB-2", 8, nu=1.0), deal(8, 8))
+    assert counts[0] == 8
+    assert counts == sorted(counts, reverse=True)
+    assert 0 < counts[-1] < counts[1] < 8
+
+
 def test_equal_arms_have_equal_chances() -> None:
     """All arms of a round are the same one: 60 x 64 choices among six."""
     agent = make("NeuralLog-UCB-1", 60)
@@ -132,9 +147,11 @@ def test_how_many_rounds_at_once() -> None:
     assert rounds_at_once(NeuralLogUCB2(20), 256) == 64
     # no window is much shorter than the others
     assert rounds_at_once(NeuralLogUCB2(20), 65) == 33
-    # 50,000 / 2,100 = 23
-    assert rounds_at_once(NeuralLogUCB2(20, width=100), 50) == 17
-    assert rounds_at_once(NeuralLogUCB2(20), 11) == 1
+    assert rounds_at_once(NeuralLogUCB2(20, replicas=10), 50) == 50
+    # 220,000 / (5 * 2,100) = 20
+    assert rounds_at_once(NeuralLogUCB2(20, width=100, replicas=5), 50) == 17
+    assert rounds_at_once(NeuralLogUCB2(20), 16) == 16
+    assert rounds_at_once(NeuralLogUCB2(20), 15) == 1
     assert rounds_at_once(NeuralLogUCB2(20, replicas=50), 50) == 1
     assert rounds_at_once(NeuralLogUCB2(20, design="full"), 50) == 1
     assert rounds_at_once(NeuralLogUCB2(20, mode="theory"), 50) == 1

@@ -61,17 +61,17 @@ def test_rows_of_zeros_are_no_data(sizes: list[int]) -> None:
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("n", [8, 9, 20, 24])
+@pytest.mark.parametrize("n", [16, 17, 40, 48])
 @pytest.mark.parametrize("sizes", [[4, 1], [4, 8, 1], [4, 8, 6, 1], [4, 8, 6, 7, 1]])
 def test_samples_in_parts_are_the_same_samples(sizes: list[int], n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of eight, the last one filled up or not; scale and anchor are those of theory mode."""
+    """Parts of sixteen, the last one filled up or not; scale and anchor are those of theory mode."""
     x, r = torch.randn(2, n, 4, dtype=torch.float64), torch.randint(2, (2, n)).double()
     lam, lr = torch.tensor([1.0, 0.3], dtype=torch.float64), torch.tensor([0.01, 0.03], dtype=torch.float64)
     whole, in_parts = MLP(sizes, [0, 1]).double(), MLP(sizes, [0, 1]).double()
     anchor = [torch.randn_like(weight) for weight in whole.weights]
     train_nn(list(whole.weights), x, r, lam, lr, steps=20, scale=1.5, anchor=anchor)
-    monkeypatch.setattr(inputs, "PART", 8)
-    assert len(inputs.inputs(x, blocks=1)) == -(-n // 8)
+    monkeypatch.setattr(inputs, "PART", 16)
+    assert len(inputs.inputs(x, blocks=1)) == -(-n // 16)
     train_nn(list(in_parts.weights), x, r, lam, lr, steps=20, scale=1.5, anchor=anchor)
     for one, other in zip(whole.weights, in_parts.weights, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
@@ -79,11 +79,11 @@ def test_samples_in_parts_are_the_same_samples(sizes: list[int], n: int, monkeyp
 
 def test_a_long_run_is_judged_by_all_of_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss that TrainNN comes back with, in parts and at once."""
-    x, r = torch.randn(2, 20, 4, dtype=torch.float64), torch.randint(2, (2, 20)).double()
+    x, r = torch.randn(2, 40, 4, dtype=torch.float64), torch.randint(2, (2, 40)).double()
     ones, weights = torch.ones(2, dtype=torch.float64), list(MLP([4, 8, 1], [0, 1]).double().weights)
     nobody = torch.ones(2, dtype=torch.bool)
     whole = training.descend(weights, x, r, training.Descent(0.01 * ones, 3, ones), nobody)
-    monkeypatch.setattr(inputs, "PART", 8)
+    monkeypatch.setattr(inputs, "PART", 16)
     parts = training.descend(weights, x, r, training.Descent(0.01 * ones, 3, ones), nobody)
     torch.testing.assert_close(whole, parts, rtol=1e-12, atol=0)
 

@@ -212,13 +212,13 @@ class Simulation(Environment):
 
     def _chunk(self, chunk: int) -> Deal:
         if chunk not in self._chunks:
-            deal = self._deal_chunk(chunk)
-            self._check(deal)
+            arms, reward, regret = self._deal_chunk(chunk)
+            arms = arms.to(self._like)
+            # arms as the agent gets them; the others as they are, so that nobody waits for a device
+            self._check(Deal(arms, reward, regret))
             # A block of rounds may reach into the next chunk, never back behind the one before.
             self._chunks = {k: v for k, v in self._chunks.items() if k == chunk - 1}
-            self._chunks[chunk] = Deal(
-                deal.arms.to(self._like), deal.reward.to(self._like), deal.regret.to(self._like.device)
-            )
+            self._chunks[chunk] = Deal(arms, reward.to(self._like), regret.to(self._like.device))
         return self._chunks[chunk]
 
     def _check(self, deal: Deal) -> None:
@@ -231,7 +231,7 @@ class Simulation(Environment):
                 raise InputError(f"An environment deals {name} {tuple(shape)}, got {tuple(values.shape)}.")
         if not ((deal.reward == 0) | (deal.reward == 1)).all():
             raise InputError("An environment's rewards must be 0 or 1 (a click).")
-        check_finite("an environment's arms", deal.arms.to(self._like))
+        check_finite("an environment's arms", deal.arms)
         check_blocks(deal.arms, self.blocks)
         check_finite("an environment's regrets", deal.regret)
 

@@ -95,12 +95,14 @@ class Synthetic(Simulation):
             among, click = (
                 torch.rand(CHUNK, n, generator=g, dtype=torch.float64, device="cpu") for n in (self.arms, 1)
             )
-            drawn.append(different(among, self.pool))
+            drawn.append(among)
             uniform.append(click)
-        index = torch.stack(drawn).flatten(1)
+        first = self.pool * torch.arange(len(drawn), device="cpu")
+        # the vectors of all pools, one pool behind the other
+        index = (different(torch.cat(drawn), self.pool).view(len(drawn), -1) + first.unsqueeze(1)).flatten()
         shape = (len(drawn), CHUNK, self.arms)
-        arms = self._pools.gather(1, index.unsqueeze(-1).expand(-1, -1, self.dim)).view(*shape, self.dim)
-        probability = self._probabilities.gather(1, index).view(shape)
+        arms = self._pools.flatten(0, 1).index_select(0, index).view(*shape, self.dim)
+        probability = self._probabilities.flatten().index_select(0, index).view(shape)
         reward = (torch.stack(uniform) < probability).double()
         return Deal(arms, reward, probability.amax(-1, keepdim=True) - probability)
 
