@@ -21,9 +21,9 @@ from nl_lightning.rounds import View
 if TYPE_CHECKING:
     from nl_lightning.agent import Agent
 
-_ENTRIES = 220_000
-"""Of the diagonals of all rounds at once, for all replicas of a run: what fits into a core's cache."""
-FEWEST, _MOST = 16, 64
+_ENTRIES = 110_000
+"""Of the diagonals of all rounds at once, for all replicas of a run: with more, memory takes the time that is saved."""
+FEWEST, _MOST = 12, 64
 """Rounds at once. For fewer a guess costs more than it saves; with more it is right less often."""
 
 

@@ -192,9 +192,9 @@ def train_nn(
         if below:
             top_factor = last_column * top
         for number, part, rated in numbered:
-            part.product(first, out=z_first).clamp_min_(0)
+            part.product(first, out=z_first).relu_()
             for weight, z_below, z_l in above_first:
-                torch.bmm(weight, z_below, out=z_l).clamp_min_(0)
+                torch.bmm(weight, z_below, out=z_l).relu_()
             minus_f.baddbmm_(last, z_top, beta=0, alpha=-scale)
             residual(rated)
             if copies > 1:

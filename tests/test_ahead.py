@@ -147,11 +147,11 @@ def test_how_many_rounds_at_once() -> None:
     assert rounds_at_once(NeuralLogUCB2(20), 256) == 64
     # no window is much shorter than the others
     assert rounds_at_once(NeuralLogUCB2(20), 65) == 33
-    assert rounds_at_once(NeuralLogUCB2(20, replicas=10), 50) == 50
-    # 220,000 / (5 * 2,100) = 20
-    assert rounds_at_once(NeuralLogUCB2(20, width=100, replicas=5), 50) == 17
-    assert rounds_at_once(NeuralLogUCB2(20), 16) == 16
-    assert rounds_at_once(NeuralLogUCB2(20), 15) == 1
+    # 110,000 / (10 * 420) = 26
+    assert rounds_at_once(NeuralLogUCB2(20, replicas=10), 50) == 25
+    assert rounds_at_once(NeuralLogUCB2(20, width=100, replicas=3), 50) == 17
+    assert rounds_at_once(NeuralLogUCB2(20), 12) == 12
+    assert rounds_at_once(NeuralLogUCB2(20), 11) == 1
     assert rounds_at_once(NeuralLogUCB2(20, replicas=50), 50) == 1
     assert rounds_at_once(NeuralLogUCB2(20, design="full"), 50) == 1
     assert rounds_at_once(NeuralLogUCB2(20, mode="theory"), 50) == 1

@@ -81,7 +81,8 @@ class Synthetic(Simulation):
             pools.append(pool)
             self._parameters.append((vector, matrix))
             probabilities.append(mu(FUNCTIONS[self.function](pool, vector, matrix)))
-        self._pools = torch.stack(pools)
+        # as the agent gets them
+        self._pools = torch.stack(pools).to(self._like.dtype)
         self._probabilities = torch.stack(probabilities)
 
     def latent(self, start: int, count: int) -> Tensor:
@@ -112,12 +113,15 @@ def different(uniform: Tensor, pool: int) -> Tensor:
 
     The k-th is one of the pool - k that are left: count past those taken before, in ascending order.
     """
-    taken = uniform.new_empty(len(uniform), 0, dtype=torch.long)
-    columns = []
-    for k in range(uniform.shape[1]):
-        column = (uniform[:, k] * (pool - k)).long()
-        for smaller in taken.unbind(1):
+    columns: list[Tensor] = []
+    taken: list[Tensor] = []
+    for k, numbers in enumerate(uniform.unbind(1)):
+        column = (numbers * (pool - k)).long()
+        for smaller in taken:
             column += column >= smaller
         columns.append(column)
-        taken = torch.stack(columns, dim=1).sort(dim=1).values
+        # into its place among those taken: the larger of two goes on
+        for place, other in enumerate(taken):
+            taken[place], column = torch.minimum(other, column), torch.maximum(other, column)
+        taken.append(column)
     return torch.stack(columns, dim=1)
