@@ -81,8 +81,7 @@ class Synthetic(Simulation):
             pools.append(pool)
             self._parameters.append((vector, matrix))
             probabilities.append(mu(FUNCTIONS[self.function](pool, vector, matrix)))
-        # as the agent gets them
-        self._pools = torch.stack(pools).to(self._like.dtype)
+        self._pools = torch.stack(pools)
         self._probabilities = torch.stack(probabilities)
 
     def latent(self, start: int, count: int) -> Tensor:
