@@ -130,7 +130,7 @@ def _step(
     descent: Tensor,
     product: Callable[[Tensor, Tensor], Tensor] = torch.bmm,
 ) -> tuple[Tensor, Tensor]:
-    """One gradient step as in ``training.train_nn``, left to the compiler to fuse."""
+    """One gradient step, the formula of ``training.train_nn`` in whole passes, left to the compiler to fuse."""
     z = product(top, columns).clamp_min(0)
     residual = (product(last, z) / 2).tanh() - target
     outer = product(torch.where(z > 0, residual, 0.0), rows)

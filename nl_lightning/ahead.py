@@ -51,7 +51,7 @@ class Confidences(NamedTuple):
     design: Tensor
     """(R, C + 1, p), the diagonal of the design matrix"""
     information: Tensor
-    """(R, p), that of the matrix of the effective dimension, after the last one only"""
+    """(R, C + 1, p), that of the matrix of the effective dimension"""
     effective_dimension: Tensor
     """(R, C + 1)"""
     radius: Tensor

@@ -122,14 +122,14 @@ class DiagonalDesign(nn.Module):
 
 
 def log_product(values: Tensor) -> Tensor:
-    """sum_j log v_j, (..., p) -> (...).
+    """sum_j log v_j, (..., p) -> (...), of numbers from 1e-77 to 1e77.
 
-    A logarithm takes longer than all the rest, so they are taken of products of four; in float64 none overflows below
-    1e77, and diagonals are squares of float32.
+    A logarithm takes longer than all the rest, so they are taken of products of four, which float64 can hold.
     """
     quarter = values.shape[-1] // 4
-    of_four, rest = values.split([4 * quarter, values.shape[-1] - 4 * quarter], dim=-1)
-    total = of_four.unflatten(-1, (4, quarter)).prod(-2).log_().sum(-1)
+    by_four, rest = values.split([4 * quarter, values.shape[-1] - 4 * quarter], dim=-1)
+    products = by_four.unflatten(-1, (4, quarter)).prod(-2, dtype=torch.float64)
+    total = products.log_().sum(-1).to(values.dtype)
     return total + rest.log().sum(-1) if rest.shape[-1] else total
 
 

@@ -18,7 +18,7 @@ _WEIGHTS_OF_A_TILE = 25
 
 
 PART = 4096
-"""Samples of a replica that TrainNN takes at once."""
+"""Samples of a replica that TrainNN takes at once, in whole lines."""
 
 _LINE = 16
 """Samples in a cache line of float32: passes over rows of whole lines are faster."""

@@ -21,8 +21,8 @@ class View(NamedTuple):
     factors: Factors
     """of the gradients, prepared by the design, each (R, K, features)"""
     observation: Tensor
-    """(R, K, ...), the weight of an observation and the factors side by side, so that those of the chosen arm are
-    picked at once"""
+    """(R, K, ...), the weight of an observation and behind it the factors, so that those of the chosen arm are picked
+    at once"""
     uniform: Tensor
     """(R, K), in (0, 1], which break ties"""
     normal: Tensor | None

@@ -118,10 +118,11 @@ def train_nn(
     theta, layers = _in_one_row([samples[0].unpack(weights[0]), *weights[1:]])
     hidden, first, last = layers[:-1], layers[0], layers[-1]
     # d/dtheta lam |theta - theta_0|^2 = 2 lam (theta - theta_0)
-    decay = 1 - 2 * (lr * lam).unsqueeze(1)
+    shrink = (2 * lr * lam)[:, None, None]
+    decay, _ = _in_one_row([(1 - shrink).expand_as(layer) for layer in layers])
     pull = None
     if anchor is not None:
-        pull = (1 - decay) * _in_one_row([samples[0].unpack(anchor[0]), *anchor[1:]])[0]
+        pull, _ = _in_one_row([shrink * start for start in (samples[0].unpack(anchor[0]), *anchor[1:])])
     # d f / d theta has the factor of f
     rate = (lr * scale)[:, None, None]
     # all samples of blocks are in one part
@@ -132,13 +133,15 @@ def train_nn(
     ]
     # scalars as tensors: torch takes longer for numbers of Python
     one, minus_scale = x.new_ones(()), x.new_full((), -scale)
-    # -f, and then in its place the residual lr (r - mu(f)): with it the sums below are steps down, not gradients
+    # - scale f, and then in its place the residual rate (r - mu(scale f)), rate = lr scale: with it a sum of gradients
+    # is a move, - lr times the gradient of the loss
     minus_f = x.new_empty(replicas, 1, n)
-    gradient = torch.empty_like(first, memory_format=torch.contiguous_format)
+    # of each hidden layer, (R, out, in), or of the only one; of the top one without its factor W_L
+    moves = [torch.empty_like(layer) for layer in hidden or layers]
 
-    def residual(rated: Tensor) -> None:
-        # lr r - lr / (1 + exp(-f)); why not by sigmoid: see ``link``
-        torch.addcdiv(rated, rate, minus_f.exp_().add_(one), value=-1, out=minus_f)
+    def to_residual(rate_reward: Tensor) -> None:
+        # rate r - rate / (1 + exp(- scale f)); why not by sigmoid: see ``link``
+        torch.addcdiv(rate_reward, rate, minus_f.exp_().add_(one), value=-1, out=minus_f)
 
     def regularise() -> None:
         theta.mul_(decay)
@@ -154,12 +157,12 @@ def train_nn(
         for step_number in range(steps):
             if step_number % _CLEAR_EVERY == 0:
                 _clear(theta)
-            for number, part, rated in numbered:
+            for number, part, rate_reward in numbered:
                 part.product(first, out=minus_f).mul_(minus_scale)
-                residual(rated)
-                part.gradient(minus_f, gradient, add=number > 0)
+                to_residual(rate_reward)
+                part.gradient(minus_f, moves[0], add=number > 0)
             regularise()
-            first.add_(gradient)
+            first.add_(moves[0])
         put_back()
         return
 
@@ -173,16 +176,15 @@ def train_nn(
     # All that is as long as the samples is made here, so that the loop asks the system for no memory. The top layer's
     # delta takes the place of its z, which nobody needs then.
     deltas = [torch.empty_like(z_l) for z_l in z[:-1]]
-    # sum_i delta_i (x) z_i of the hidden layers, (R, out, in); of the top one without its factor W_L
-    gradients = [gradient, *(torch.empty_like(weight, memory_format=torch.contiguous_format) for weight in hidden[1:])]
 
-    def add_gradient(layer: int, delta: Tensor, number: int, part: Inputs) -> None:
+    def add_move(layer: int, delta: Tensor, number: int, part: Inputs) -> None:
+        """sum_i delta_i (x) z_i"""
         if not layer:
-            part.gradient(delta, gradient, add=number > 0)
+            part.gradient(delta, moves[0], add=number > 0)
         elif number:
-            gradients[layer].baddbmm_(delta, z[layer - 1].mT)
+            moves[layer].baddbmm_(delta, z[layer - 1].mT)
         else:
-            torch.bmm(delta, z[layer - 1].mT, out=gradients[layer])
+            torch.bmm(delta, z[layer - 1].mT, out=moves[layer])
 
     # blocks of the first layer lie one below the other, and each has all units
     copies = top.shape[1] // last.shape[2]
@@ -191,32 +193,32 @@ def train_nn(
             _clear(theta)
         if below:
             top_factor = last_column * top
-        for number, part, rated in numbered:
+        for number, part, rate_reward in numbered:
             part.product(first, out=z_first).relu_()
             for weight, z_below, z_l in above_first:
                 torch.bmm(weight, z_below, out=z_l).relu_()
             minus_f.baddbmm_(last, z_top, beta=0, alpha=-scale)
-            residual(rated)
+            to_residual(rate_reward)
             if copies > 1:
                 # a layer of blocks has more entries than there are samples, which are all in one part
-                last_gradient = torch.bmm(z_top, minus_f.mT)
+                last_move = torch.bmm(z_top, minus_f.mT)
             # Z = residual * [z > 0]; delta_{L-1} = diag(W_L) Z, whose factor W_L is multiplied to the small matrices
             delta = _masked(residual_rows, z_top, 0, grad_input=z_top)
-            add_gradient(len(hidden) - 1, delta, number, part)
+            add_move(len(hidden) - 1, delta, number, part)
             for layer in below:
                 above = top_factor if layer == len(hidden) - 2 else hidden[layer + 1]
                 torch.bmm(above.mT, delta, out=deltas[layer])
                 delta = _masked(deltas[layer], z[layer], 0, grad_input=deltas[layer])
-                add_gradient(layer, delta, number, part)
+                add_move(layer, delta, number, part)
         if copies == 1:
-            last_gradient = (top * gradients[-1]).sum(-1, keepdim=True)
-            gradients[-1].mul_(last_column)
+            last_move = (top * moves[-1]).sum(-1, keepdim=True)
+            moves[-1].mul_(last_column)
         else:
-            gradients[-1].mul_(last_column.repeat(1, copies, 1))
+            moves[-1].mul_(last_column.repeat(1, copies, 1))
         regularise()
-        for weight, step in zip(hidden, gradients, strict=True):
-            weight.add_(step)
-        last_column.add_(last_gradient)
+        for weight, move in zip(hidden, moves, strict=True):
+            weight.add_(move)
+        last_column.add_(last_move)
     put_back()
 
 
@@ -245,10 +247,10 @@ class GradientDescent(Optimizer):
 
 
 def _in_one_row(weights: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Copies of weights (R, out, in) as one tensor (R, p), for what is done to all alike, and views of the layers."""
-    theta = torch.cat([weight.flatten(1) for weight in weights], dim=1)
-    parts = theta.split([weight[0].numel() for weight in weights], dim=1)
-    return theta, [part.unflatten(1, weight.shape[1:]) for part, weight in zip(parts, weights, strict=True)]
+    """Copies of weights (R, out, in) in one row, for what is done to all entries alike, and the layers, views of it."""
+    row = torch.cat([weight.flatten() for weight in weights])
+    layers = row.split([weight.numel() for weight in weights])
+    return row, [layer.view(weight.shape) for layer, weight in zip(layers, weights, strict=True)]
 
 
 def _clear(weight: Tensor) -> None:

@@ -99,6 +99,20 @@ def test_only_replicas_whose_guess_was_wrong_are_computed_again(monkeypatch: pyt
     assert 0 < counts[-1] < counts[1] < 8
 
 
+@pytest.mark.parametrize("name", ["NeuralLog-UCB-2", "NeuralLog-TS-1"])
+def test_a_replica_has_the_same_bits_in_any_company(name: str) -> None:
+    """Which replicas are computed again beside it differs."""
+    arms = deal(8, 20)
+    agent = make(name, 8, nu=1.0)
+    together = foresee(agent, agent.look_at(arms))
+    assert together.checks > 1
+    for replica in range(0, 8, 3):
+        pair = agent.part(Share([replica, replica], 1, 8))
+        alone = foresee(pair, pair.look_at(arms[[replica, replica]]))
+        for one, other in zip((*together[:6], *together.after), (*alone[:6], *alone.after), strict=True):
+            assert torch.equal(one[replica], other[0])
+
+
 def test_equal_arms_have_equal_chances() -> None:
     """All arms of a round are the same one: 60 x 64 choices among six."""
     agent = make("NeuralLog-UCB-1", 60)
@@ -110,13 +124,13 @@ def test_equal_arms_have_equal_chances() -> None:
 
 
 def test_a_replica_that_is_masked_does_not_learn() -> None:
-    agent, twin = make("NeuralLog-TS-2", 2), make("NeuralLog-TS-2", 2)
-    accepted = torch.tensor([True, False])
+    agent, twin = make("NeuralLog-TS-2", 3), make("NeuralLog-TS-2", 3)
+    accepted = torch.tensor([False, True, True])
     radius = agent.radius.clone()
-    window = assert_as_one_by_one(agent, twin, deal(2, 25), accepted)
-    assert agent.radius[1] == radius[1]
-    assert agent.radius[0] > radius[0]
-    assert torch.equal(window.after.design[1, -1], agent.design.diagonal[1])
+    window = assert_as_one_by_one(agent, twin, deal(3, 25), accepted)
+    assert agent.radius[0] == radius[0]
+    assert (agent.radius > radius).tolist() == [False, True, True]
+    assert torch.equal(window.after.design[0, -1], agent.design.diagonal[0])
 
 
 def test_diagonals_are_cumulative_sums() -> None:

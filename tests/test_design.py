@@ -1,11 +1,14 @@
 """Norms and log-determinants against dense linear algebra."""
 
+import math
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nl_lightning.block_design import make_design
-from nl_lightning.design import DesignKind, DiagonalDesign, FullDesign
+from nl_lightning.design import DesignKind, DiagonalDesign, FullDesign, log_product
 from nl_lightning.networks import MLP, Factors
 
 
@@ -95,3 +98,16 @@ def test_a_design_follows_its_buffer_to_another_precision() -> None:
     design.add(prepared(design, factors), torch.ones(1, 1, 1))
     assert design.diagonal.dtype == torch.float32
     assert (design.diagonal > before).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@given(p=st.integers(1, 30), largest=st.floats(0, 30), seed=st.integers(0, 99))
+def test_logarithms_of_products_are_sums_of_logarithms(p: int, largest: float, seed: int, dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(seed)
+    values = (10 ** (largest * (2 * torch.rand(2, 3, p, generator=g, dtype=torch.float64) - 1))).to(dtype)
+    expected = [[math.fsum(map(math.log, row)) for row in rows] for rows in values.tolist()]
+    found = log_product(values)
+    assert found.dtype == dtype
+    # logarithms up to 69, and 30 of them, which may cancel
+    rounding = 2 * 30 * 69 * torch.finfo(dtype).eps
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=dtype), rtol=0, atol=rounding)

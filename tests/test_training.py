@@ -12,16 +12,25 @@ from nl_lightning.networks import MLP
 from nl_lightning.training import train_nn
 
 
-def descend(weights: list[torch.Tensor], x: torch.Tensor, r: torch.Tensor, lam: float, lr: float, steps: int) -> None:
+def descend(
+    weights: list[torch.Tensor],
+    x: torch.Tensor,
+    r: torch.Tensor,
+    lam: float,
+    lr: float,
+    steps: int,
+    scale: float,
+    anchor: list[torch.Tensor],
+) -> None:
     """The loss as it is written, one replica, autograd."""
     for _ in range(steps):
         leaves = [w.clone().requires_grad_() for w in weights]
         z = x
         for w in leaves[:-1]:
             z = (z @ w.T).relu()
-        f = (z @ leaves[-1].T).squeeze(-1)
+        f = scale * (z @ leaves[-1].T).squeeze(-1)
         bce = torch.nn.functional.binary_cross_entropy_with_logits(f, r, reduction="sum")
-        loss = bce + lam * sum((w**2).sum() for w in leaves)
+        loss = bce + lam * sum(((w - start) ** 2).sum() for w, start in zip(leaves, anchor, strict=True))
         for w, slope in zip(weights, torch.autograd.grad(loss, leaves), strict=True):
             w -= lr * slope
 
@@ -30,20 +39,32 @@ def descend(weights: list[torch.Tensor], x: torch.Tensor, r: torch.Tensor, lam: 
     hidden=st.lists(st.integers(1, 6), max_size=3),
     dim=st.integers(1, 5),
     replicas=st.integers(1, 3),
-    n=st.integers(0, 9),
+    n=st.integers(0, 40),
+    part=st.sampled_from([16, 4096]),
+    scale=st.sampled_from([1.0, 2.5]),
+    anchored=st.booleans(),
     seed=st.integers(0, 2**20),
 )
-def test_train_nn_equals_autograd(hidden: list[int], dim: int, replicas: int, n: int, seed: int) -> None:
+def test_train_nn_equals_autograd(
+    hidden: list[int], dim: int, replicas: int, n: int, part: int, scale: float, anchored: bool, seed: int
+) -> None:
+    """In one part and in several, with and without what theory mode has; the last replica stands still."""
     g = torch.Generator().manual_seed(seed)
     network = MLP([dim, *hidden, 1], range(replicas)).double()
     x = torch.randn(replicas, n, dim, generator=g, dtype=torch.float64)
     r = torch.randint(2, (replicas, n), generator=g).double()
     lam = torch.rand(replicas, generator=g, dtype=torch.float64) * 3
     lr = torch.rand(replicas, generator=g, dtype=torch.float64) * 0.05
+    lr[-1] = 0
+    starts = [torch.randn(w.shape, generator=g, dtype=w.dtype) * anchored for w in network.weights]
     expected = [[w[k].detach().clone() for w in network.weights] for k in range(replicas)]
-    train_nn(list(network.weights), x, r, lam, lr, steps=6)
+    before = [w[-1].detach().clone() for w in network.weights]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inputs, "PART", part)
+        train_nn(list(network.weights), x, r, lam, lr, 6, scale, starts if anchored else None)
+    assert all(torch.equal(w[-1], start) for w, start in zip(network.weights, before, strict=True))
     for k in range(replicas):
-        descend(expected[k], x[k], r[k], float(lam[k]), float(lr[k]), steps=6)
+        descend(expected[k], x[k], r[k], float(lam[k]), float(lr[k]), 6, scale, [start[k] for start in starts])
         for w, twin in zip(network.weights, expected[k], strict=True):
             torch.testing.assert_close(w[k].detach(), twin, rtol=1e-8, atol=1e-10)
 

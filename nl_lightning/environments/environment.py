@@ -214,7 +214,7 @@ class Simulation(Environment):
         if chunk not in self._chunks:
             arms, reward, regret = self._deal_chunk(chunk)
             arms = arms.to(self._like)
-            # arms as the agent gets them; the others as they are, so that nobody waits for a device
+            # arms as the agent gets them; rewards and regrets as they are, for which nobody waits for a device
             self._check(Deal(arms, reward, regret))
             # A block of rounds may reach into the next chunk, never back behind the one before.
             self._chunks = {k: v for k, v in self._chunks.items() if k == chunk - 1}
