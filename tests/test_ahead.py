@@ -107,7 +107,7 @@ def test_a_replica_has_the_same_bits_in_any_company(name: str) -> None:
     together = foresee(agent, agent.look_at(arms))
     assert together.checks > 1
     for replica in range(0, 8, 3):
-        pair = agent.part(Share([replica, replica], 1, 8))
+        pair = make(name, 8, nu=1.0).part(Share([replica, replica], 1, 8))
         alone = foresee(pair, pair.look_at(arms[[replica, replica]]))
         for one, other in zip((*together[:6], *together.after), (*alone[:6], *alone.after), strict=True):
             assert torch.equal(one[replica], other[0])
