@@ -8,9 +8,9 @@ import torch
 
 from benchmarks.measure import Row, interleaved, row, trainer
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.data import BanditData
+from nl_lightning.core.rng import CHUNK, Stream, generator
 from nl_lightning.environments import Deal, Simulation
-from nl_lightning.randomness import CHUNK, Stream, generator
+from nl_lightning.rollout.data import BanditData
 
 _FEATURES, _ARMS = 196, 10
 

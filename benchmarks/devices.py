@@ -15,13 +15,13 @@ from lightning.fabric.plugins.environments.lightning import find_free_network_po
 from benchmarks.measure import Row, ratio, trainer
 from benchmarks.replay import agent, simulated
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.data import BanditData
 from nl_lightning.environments import Synthetic
+from nl_lightning.rollout.data import BanditData
 from replay import Features, Log
-from replay.evaluator import Evaluation
-from replay.processes import Processes
-from replay.shards import LogData
-from replay.shown import Setting
+from replay.evaluation.evaluator import Evaluation
+from replay.evaluation.processes import Processes
+from replay.evaluation.shards import LogData
+from replay.protocol.events import Setting
 
 
 class Team:

@@ -7,8 +7,8 @@ from benchmarks import pictures, stored
 from benchmarks.measure import Row
 from benchmarks.peers import tables
 from benchmarks.stored import Part
+from nl_lightning.core.files import write_beside
 from nl_lightning.experiments.tables import markdown
-from nl_lightning.files import write_beside
 
 _METHOD = """\
 One thread (where nothing else is said), repetitions in turn, so that all see the same moods of the machine; medians \

@@ -7,9 +7,9 @@ import torch
 
 from benchmarks.measure import Row, interleaved, peak_memory, row, trainer
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.data import BanditData
 from nl_lightning.environments import Synthetic
-from nl_lightning.training import train_nn
+from nl_lightning.models.training import train_nn
+from nl_lightning.rollout.data import BanditData
 
 
 def gradient_step() -> list[Row]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from benchmarks.peers.contenders import LEARNING_MARKS, ONLINE_MARKS, Mark
 from benchmarks.peers.marks import event_seconds
 from benchmarks.peers.side_by_side import ratios
-from nl_lightning.files import write_beside
+from nl_lightning.core.files import write_beside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.measure import Row, row, trainer
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.data import BanditData
 from nl_lightning.environments import Synthetic
+from nl_lightning.rollout.data import BanditData
 
 ROUNDS, EVERY, STEPS = 2000, 50, 100
 

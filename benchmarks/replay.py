@@ -12,14 +12,14 @@ import torch
 
 from benchmarks.measure import Row, interleaved, peak_memory, trainer
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.data import BanditData
+from nl_lightning.rollout.data import BanditData
 from replay import Features, Log, ReplayLog
-from replay.convert import convert_log, sample
-from replay.evaluate import evaluate
-from replay.schema import ROW_GROUP
-from replay.shown import Setting
-from replay.world import World
-from replay.writer import LogWriter
+from replay.evaluation.evaluate import evaluate
+from replay.formats.convert import convert_log, sample
+from replay.logs.schema import ROW_GROUP
+from replay.logs.writer import LogWriter
+from replay.protocol.events import Setting
+from replay.simulation.simulated_world import World
 
 
 def simulated(path: Path, rows: int) -> Log:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.measure import Row
-from nl_lightning.files import write_beside
+from nl_lightning.core.files import write_beside
 
 DIRECTORY = Path(__file__).parent / "results"
 

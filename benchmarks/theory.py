@@ -6,11 +6,11 @@ import lightning as L
 
 from benchmarks.measure import Row, peak_memory, ratio, row, seconds, trainer
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.agent import Agent
-from nl_lightning.callbacks import RoundCallback
-from nl_lightning.data import BanditData
+from nl_lightning.agents.base import Agent
+from nl_lightning.agents.callbacks import RoundCallback
+from nl_lightning.core.types import Round
 from nl_lightning.environments import Synthetic
-from nl_lightning.rounds import Round
+from nl_lightning.rollout.data import BanditData
 
 
 class _EveryRound(RoundCallback):

@@ -1,4 +1,4 @@
-from nl_lightning.cli import main
+from nl_lightning.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -4,8 +4,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from nl_lightning.errors import InputError
-from replay import convert, evaluate, info, simulate
+from nl_lightning.core.errors import InputError
+from replay.commands import info
+from replay.evaluation import evaluate
+from replay.formats import convert
+from replay.simulation import simulate
 
 COMMANDS = {"convert": convert, "simulate": simulate, "info": info, "evaluate": evaluate}
 """A command is a module: its docstring's first line is its help, ``add_arguments`` its options, ``run`` its work."""

@@ -1,6 +1,6 @@
 """Rejection sampling of many events at once: a guess of which are accepted, checked until it bears itself out.
 
-As in ``nl_lightning.ahead``: an agent's choice depends on earlier events only through the diagonals of its design
+As in ``lookahead``: an agent's choice depends on earlier events only through the diagonals of its design
 matrices, and an event that is accepted was shown with the arm that the log has. So the guess is one bit an event; given
 it, the diagonals behind every accepted event are cumulative sums, and whether each event is accepted with those that
 stand before it is computed for all events at once.
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nl_lightning.ahead import FEWEST, Window
-from nl_lightning.design import DiagonalDesign
+from nl_lightning.designs.diagonal import DiagonalDesign
 from nl_lightning.environments import OnWindow
+from nl_lightning.rollout.lookahead import FEWEST, Window
 from replay.matching import Block, Played
 
 if TYPE_CHECKING:
-    from nl_lightning.agent import Agent
+    from nl_lightning.agents.base import Agent
 
 _EVENTS = 64
 """at once; with more a guess is right less often"""

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast, final
 import torch
 from torch import Tensor
 
+from nl_lightning.core.types import Choice, History, Round, View
 from nl_lightning.environments import OnRound
-from nl_lightning.rounds import Choice, History, Round, View
 
 if TYPE_CHECKING:
-    from nl_lightning.agent import Agent
+    from nl_lightning.agents.base import Agent
 
 
 class Block(NamedTuple):

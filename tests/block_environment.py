@@ -5,8 +5,8 @@ from typing import final
 
 import torch
 
+from nl_lightning.core.rng import CHUNK, Stream, generator
 from nl_lightning.environments import Deal, Simulation
-from nl_lightning.randomness import CHUNK, Stream, generator
 
 
 @final

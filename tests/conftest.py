@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import settings
 
-from nl_lightning.agent import Agent
-from nl_lightning.callbacks import RoundCallback
-from nl_lightning.data import BanditData
+from nl_lightning.agents.base import Agent
+from nl_lightning.agents.callbacks import RoundCallback
+from nl_lightning.core.types import History
 from nl_lightning.environments import Synthetic
-from nl_lightning.rounds import History
+from nl_lightning.rollout.data import BanditData
 from tests.shared_data import SHARED
 
 # The machine is noisy: no test is timed. CI tries the same examples every time, people try new ones.

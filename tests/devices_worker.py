@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from nl_lightning import NeuralLogTS1, NeuralLogUCB2
-from nl_lightning.agent import Agent
-from replay.evaluate import describe
-from replay.evaluator import Evaluation
-from replay.features import Features
-from replay.processes import Processes
-from replay.shards import LogData
-from replay.shown import Setting
-from replay.stream import Log
+from nl_lightning.agents.base import Agent
+from replay.evaluation.evaluate import describe
+from replay.evaluation.evaluator import Evaluation
+from replay.evaluation.processes import Processes
+from replay.evaluation.shards import LogData
+from replay.logs.reader import Log
+from replay.protocol.events import Setting
+from replay.protocol.features import Features
 
 SETTINGS = [Setting("affinity", 5, 0.02, 1), Setting("uniform", 4, 0.02, 1), Setting("all", 12, None, 1)]
 

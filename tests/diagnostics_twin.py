@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.integrate import quad
 
-from nl_lightning.networks import MLP
+from nl_lightning.models.mlp import MLP
 
 Matrix = NDArray[np.float64]
 

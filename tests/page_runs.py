@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from nl_lightning.cli import main
+from nl_lightning.cli.main import main
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 QUICK = ["--model.update_every=20", "--model.steps=2", "--trainer.enable_progress_bar=false"]

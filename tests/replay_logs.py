@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from replay import writer
-from replay.stream import Log
-from replay.world import World
-from replay.writer import LogWriter
+from replay.logs import writer
+from replay.logs.reader import Log
+from replay.logs.writer import LogWriter
+from replay.simulation.simulated_world import World
 
 SMALL: dict[str, Any] = {"items": 12, "users": 40, "ctr": 0.3}
 

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from nl_lightning.errors import InputError, TrainNNDiverged
+from nl_lightning.core.errors import InputError, TrainNNDiverged
 from tests.test_agents import DIM, SETTINGS, VARIANTS, deal, make
 
 
@@ -162,7 +162,7 @@ def test_on_divergence_decides_who_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
             for weight in weights:
                 weight[1] += 1e10 * lr[1]
 
-    monkeypatch.setattr("nl_lightning.training.train_nn", explode)
+    monkeypatch.setattr("nl_lightning.models.training.train_nn", explode)
     arms, rewards = deal(18, replicas=2, rounds=6, dtype=torch.float32)
     for settings, marks in (
         ({"replicas": 2, "on_divergence": "mark"}, True),

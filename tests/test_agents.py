@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from nl_lightning import AGENTS, LogisticUCB1, NeuralLogTS1, NeuralLogTS2, NeuralLogUCB1, NeuralLogUCB2
-from nl_lightning.agent import Agent, LinearAgent
+from nl_lightning.agents.base import Agent, LinearAgent
 from tests.twin import NAMES, Twin
 
 SETTINGS = {"nu": [0.3, 1.0], "lam": [0.5, 2.0], "kappa": [6.0, 20.0], "S": [1.0, 0.7]}

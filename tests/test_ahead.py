@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nl_lightning import AGENTS, NeuralLogUCB2
-from nl_lightning.agent import Agent, LinearAgent
-from nl_lightning.ahead import Confidences, Window, foresee, rounds_at_once
-from nl_lightning.callbacks import Confidence, RoundCallback, contented
-from nl_lightning.design import DiagonalDesign
-from nl_lightning.rounds import Round
-from nl_lightning.settings import Share
+from nl_lightning.agents.base import Agent, LinearAgent
+from nl_lightning.agents.callbacks import Confidence, RoundCallback, contented
+from nl_lightning.core.replicas import Share
+from nl_lightning.core.types import Round
+from nl_lightning.designs.diagonal import DiagonalDesign
+from nl_lightning.rollout.lookahead import Confidences, Window, foresee, rounds_at_once
 from tests.conftest import Fit
 
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nl_lightning import AGENTS
-from nl_lightning.agent import Agent
-from nl_lightning.errors import InputError
-from nl_lightning.inputs import Blocks, dense
-from nl_lightning.settings import Share
-from nl_lightning.training import train_nn
+from nl_lightning.agents.base import Agent
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.replicas import Share
+from nl_lightning.models.inputs import Blocks, dense
+from nl_lightning.models.training import train_nn
 
 DIM, BLOCKS = 3, 4
 

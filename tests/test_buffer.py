@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nl_lightning.buffer import ReplayBuffer
+from nl_lightning.agents.buffer import ReplayBuffer
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=8), st.integers(1, 4), st.integers(0, 2**20))

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from nl_lightning import AGENTS
-from nl_lightning.errors import InputError
+from nl_lightning.core.errors import InputError
 from nl_lightning.experiments import paper_table
 from nl_lightning.experiments.claims import CLAIMS, CTR, REGRET, tally, verdicts
 from nl_lightning.experiments.comparisons import ALPHA, Judgement, at_least, compare, every, holm

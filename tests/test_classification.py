@@ -14,13 +14,13 @@ import torch
 from scipy import stats
 
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.data import BanditData
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.replicas import Share
+from nl_lightning.core.rng import Stream, generator
 from nl_lightning.environments import Classification, Environment, Synthetic
 from nl_lightning.environments.classification import averaged, category_values, order, scaled
 from nl_lightning.environments.datasets import DATASETS, load
-from nl_lightning.errors import InputError
-from nl_lightning.randomness import Stream, generator
-from nl_lightning.settings import Share
+from nl_lightning.rollout.data import BanditData
 from tests.conftest import QUIET
 from tests.shared_data import shared_file
 

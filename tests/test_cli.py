@@ -18,10 +18,10 @@ import torch
 import yaml
 
 from nl_lightning import AGENTS
-from nl_lightning.cli import main
-from nl_lightning.data import BanditData
+from nl_lightning.cli.main import main
 from nl_lightning.environments.datasets import DATASETS
-from nl_lightning.run import RunDirectory
+from nl_lightning.rollout.data import BanditData
+from nl_lightning.runs.recorder import RunDirectory
 from tests.shared_data import shared_file
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -239,7 +239,7 @@ def test_wandb_offline(directory: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_without_a_key_wandb_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     wandb = pytest.importorskip("wandb")
-    from nl_lightning.cli import _wandb_is_offline
+    from nl_lightning.cli.main import _wandb_is_offline
 
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setattr(wandb, "login", lambda **_: False)
@@ -334,7 +334,7 @@ def test_a_kill_between_the_last_checkpoint_and_the_summary(directory: Path, mon
         raise KeyError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nl_lightning.report.plot", killed)
+        patch.setattr("nl_lightning.reporting.curves.plot", killed)
         with pytest.raises(KeyError, match="killed"):
             main(["fit", H1, *SMALL, "--run.id=cut"])
     assert not Path("runs/h1/cut/summary.json").exists()

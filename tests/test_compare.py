@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from nl_lightning import AGENTS, compare
-from nl_lightning.cli import main
+from nl_lightning import AGENTS
+from nl_lightning.cli import compare
+from nl_lightning.cli.main import main
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 SMALL = ["--data.rounds=40", "--model.update_every=20", "--model.steps=2", "--trainer.enable_progress_bar=false"]

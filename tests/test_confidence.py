@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.cli import main
+from nl_lightning.cli.main import main
+from nl_lightning.core.statistics import wilson
 from nl_lightning.diagnostics.confidence import Paths, Problem, simulate
-from nl_lightning.statistics import wilson
 from tests.theory_twin import TheoryTwin
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nl_lightning.errors import InputError
-from replay.contents import read_description
-from replay.convert import convert_log, sample
-from replay.rows import Block, Rows
-from replay.schema import EVENTS, ITEMS, USER_FEATURES
+from nl_lightning.core.errors import InputError
+from replay.formats.convert import convert_log, sample
+from replay.formats.obd_rows import Block, Rows
+from replay.logs.schema import EVENTS, ITEMS, USER_FEATURES
+from replay.logs.statistics import read_description
 from tests.obd_csv import AFFINITIES, HEADER, ITEM_ROWS, read, row, text, write
 
 SAMPLES = [(policy, campaign) for policy in ("random", "bts") for campaign in ("all", "men", "women")]

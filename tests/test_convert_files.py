@@ -11,15 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import binomtest
 
-import replay.rows
-import replay.writer
-from nl_lightning.errors import InputError
-from replay import convert, info
+import replay.formats.obd_rows
+import replay.logs.writer
+from nl_lightning.core.errors import InputError
 from replay.__main__ import main
-from replay.contents import read_description
-from replay.convert import convert_log, sample
-from replay.obd import find_logs, samples
-from replay.writer import claimed
+from replay.commands import info
+from replay.formats import convert
+from replay.formats.convert import convert_log, sample
+from replay.formats.obd import find_logs, samples
+from replay.logs.statistics import read_description
+from replay.logs.writer import claimed
 from tests.obd_csv import AFFINITIES, HEADER, ITEM_HEADER, ITEM_ROWS, contents, read, row, text, write
 
 
@@ -36,7 +37,7 @@ class Killed(Exception):
 def kill_at(moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """End at the ``moment``-th file, when it is written and not yet renamed."""
     written = iter(range(moment))
-    write_beside = replay.writer.write_beside
+    write_beside = replay.logs.writer.write_beside
 
     def dying(path: Path, writes: Callable[[Path], object]) -> None:
         def write_and_die(beside: Path) -> None:
@@ -46,16 +47,16 @@ def kill_at(moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
         write_beside(path, write_and_die)
 
-    monkeypatch.setattr(replay.writer, "write_beside", dying)
+    monkeypatch.setattr(replay.logs.writer, "write_beside", dying)
 
 
 @pytest.mark.parametrize("moment", range(7))
 def test_a_stopped_conversion_goes_on_to_the_same_files(
     moment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay.rows, "BLOCK", 700)
-    monkeypatch.setattr(replay.writer, "PART_ROWS", 20)
-    monkeypatch.setattr(replay.writer, "ROW_GROUP", 8)
+    monkeypatch.setattr(replay.formats.obd_rows, "BLOCK", 700)
+    monkeypatch.setattr(replay.logs.writer, "PART_ROWS", 20)
+    monkeypatch.setattr(replay.logs.writer, "ROW_GROUP", 8)
     damage = {i: {"click": "7"} for i in (3, 4, 40, 41, 42, 43, 44, 45, 46, 47, 99, 119)}
     source = write(tmp_path / "a", [row(i, **damage.get(i, {})) for i in range(120)])
     convert_log(source, tmp_path / "undisturbed", on_error="skip")
@@ -75,8 +76,8 @@ def test_a_stopped_conversion_goes_on_to_the_same_files(
 
 
 def test_a_stop_at_a_damaged_row_goes_on_with_skip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay.rows, "BLOCK", 700)
-    monkeypatch.setattr(replay.writer, "PART_ROWS", 20)
+    monkeypatch.setattr(replay.formats.obd_rows, "BLOCK", 700)
+    monkeypatch.setattr(replay.logs.writer, "PART_ROWS", 20)
     source = write(tmp_path / "a", [row(i, click="7" if i == 70 else "0") for i in range(120)])
     with pytest.raises(InputError, match="all.csv:72"):
         convert_log(source, tmp_path / "log")
@@ -203,7 +204,7 @@ def test_sources_that_are_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (source / "item_context.csv").unlink()
     fails(source / "all.csv", "item_context.csv is missing")
     fails(source, "no log in")
-    monkeypatch.setattr("replay.obd.find_spec", lambda name: None)
+    monkeypatch.setattr("replay.formats.obd.find_spec", lambda name: None)
     with pytest.raises(InputError, match="pip install obp"):
         sample()
 

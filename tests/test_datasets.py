@@ -21,9 +21,9 @@ import pytest
 import sklearn.datasets
 import torch
 
+from nl_lightning.core.errors import InputError
 from nl_lightning.environments.datasets import DATASETS, load
 from nl_lightning.environments.tables import Description, Table
-from nl_lightning.errors import InputError
 from tests.shared_data import shared_file
 
 # From the description of the data that lie beside the project, independently of the package.

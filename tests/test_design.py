@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nl_lightning.block_design import make_design
-from nl_lightning.design import DesignKind, DiagonalDesign, FullDesign, log_product
-from nl_lightning.networks import MLP, Factors
+from nl_lightning.designs.blocks import make_design
+from nl_lightning.designs.diagonal import DesignKind, DiagonalDesign, FullDesign, log_product
+from nl_lightning.models.mlp import MLP, Factors
 
 
 @st.composite

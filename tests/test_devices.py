@@ -16,21 +16,21 @@ import yaml
 from lightning.pytorch.accelerators import MPSAccelerator
 from torch import Tensor
 
-from nl_lightning import radii
-from nl_lightning.agent import Agent
-from nl_lightning.cli import main
-from nl_lightning.data import BanditData
+from nl_lightning.agents import radii
+from nl_lightning.agents.base import Agent
+from nl_lightning.cli.main import main
+from nl_lightning.core.errors import InputError
 from nl_lightning.environments import Environment, Synthetic
-from nl_lightning.errors import InputError
-from nl_lightning.run import Recorder
+from nl_lightning.rollout.data import BanditData
+from nl_lightning.runs.recorder import Recorder
 from replay import ReplayLog
-from replay.candidates import Protocol
-from replay.estimate import Estimate
-from replay.evaluator import Evaluation, batches
-from replay.features import Features
-from replay.shown import Setting, Shown
-from replay.stream import Log
-from replay.world import World
+from replay.evaluation.estimators import Estimate
+from replay.evaluation.evaluator import Evaluation, batches
+from replay.logs.reader import Log
+from replay.protocol.candidates import Protocol
+from replay.protocol.events import Setting, Shown
+from replay.protocol.features import Features
+from replay.simulation.simulated_world import World
 from tests.conftest import QUIET, Keep
 from tests.device_modes import PRETENDED, Accelerator, ExplicitDevices, host_pulls
 from tests.replay_logs import SMALL, write_log

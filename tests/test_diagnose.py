@@ -13,13 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from nl_lightning import AGENTS, NeuralLogUCB1, NeuralLogUCB2, cli
+from nl_lightning import AGENTS, NeuralLogUCB1, NeuralLogUCB2
+from nl_lightning.cli.main import main as cli
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.link import mu
 from nl_lightning.diagnostics import assumptions
 from nl_lightning.diagnostics.assumptions import Diagnosis, Problem, diagnose
 from nl_lightning.diagnostics.diagnose import failures, power
 from nl_lightning.environments import Deal, Simulation, Synthetic
-from nl_lightning.errors import InputError
-from nl_lightning.link import mu
 from tests import diagnostics_twin as twin
 
 CONFIGS = Path(__file__).parent.parent / "configs"

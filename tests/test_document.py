@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from nl_lightning import AGENTS
-from nl_lightning.errors import InputError
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.statistics import wilson
 from nl_lightning.experiments import document, figures, storage, tables
 from nl_lightning.experiments.claims import CLAIMS
 from nl_lightning.experiments.results import FigureResult
-from nl_lightning.report import CTR, REGRET
-from nl_lightning.statistics import wilson
+from nl_lightning.reporting.curves import CTR, REGRET
 from tests.experiment_results import agent_result, figure, panel, tuning
 
 

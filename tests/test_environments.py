@@ -7,11 +7,11 @@ import pytest
 import torch
 from scipy import stats
 
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.link import mu, slope
+from nl_lightning.core.rng import Stream, generator
 from nl_lightning.environments import Deal, Simulation, Synthetic
 from nl_lightning.environments.synthetic import FUNCTIONS, different
-from nl_lightning.errors import InputError
-from nl_lightning.link import mu, slope
-from nl_lightning.randomness import Stream, generator
 
 
 def value(function: str, x: list[float], th: list[float], Th: list[list[float]]) -> float:

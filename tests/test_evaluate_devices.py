@@ -18,17 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
 
-from nl_lightning.cli import main as nl_lightning
-from nl_lightning.errors import InputError
+from nl_lightning.cli.main import main as nl_lightning
+from nl_lightning.core.errors import InputError
 from replay.__main__ import main
-from replay.evaluate import describe
-from replay.evaluator import Evaluation
-from replay.features import Features
-from replay.processes import Processes
-from replay.shards import LogData, share_out
-from replay.shown import Shown
-from replay.stream import Log
-from replay.world import World
+from replay.evaluation.evaluate import describe
+from replay.evaluation.evaluator import Evaluation
+from replay.evaluation.processes import Processes
+from replay.evaluation.shards import LogData, share_out
+from replay.logs.reader import Log
+from replay.protocol.events import Shown
+from replay.protocol.features import Features
+from replay.simulation.simulated_world import World
 from tests.conftest import QUIET
 from tests.devices_worker import SETTINGS, agents, evaluated
 from tests.replay_logs import SMALL, damaged, write_log

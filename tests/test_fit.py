@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from nl_lightning import AGENTS, NeuralLogTS2, NeuralLogUCB2
-from nl_lightning.agent import Agent, LinearAgent
-from nl_lightning.ahead import Window
-from nl_lightning.callbacks import Confidence, RoundCallback
-from nl_lightning.data import BanditData
+from nl_lightning.agents.base import Agent, LinearAgent
+from nl_lightning.agents.callbacks import Confidence, RoundCallback
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.files import BesideCheckpointIO
+from nl_lightning.core.types import Round
 from nl_lightning.environments import Synthetic
-from nl_lightning.errors import InputError
-from nl_lightning.files import BesideCheckpointIO
-from nl_lightning.rounds import Round
-from nl_lightning.run import Checkpoints, Recorder
+from nl_lightning.rollout.data import BanditData
+from nl_lightning.rollout.lookahead import Window
+from nl_lightning.runs.recorder import Checkpoints, Recorder
 from tests.conftest import QUIET, Fit
 from tests.test_agents import VARIANTS
 

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from nl_lightning import page
-from nl_lightning.cli import main
-from nl_lightning.errors import InputError
-from nl_lightning.page_data import gather, read_entries
-from nl_lightning.page_runs import find
+from nl_lightning.cli.main import main
+from nl_lightning.core.errors import InputError
+from nl_lightning.reporting import page
+from nl_lightning.reporting.discovery import find
+from nl_lightning.reporting.page_data import gather, read_entries
 from tests.page_runs import make
 
 

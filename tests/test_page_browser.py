@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nl_lightning.cli import main
+from nl_lightning.cli.main import main
 from tests.page_runs import make
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

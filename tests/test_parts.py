@@ -12,8 +12,8 @@ import yaml
 
 from nl_lightning import AGENTS
 from nl_lightning.agents import NeuralLogUCB2
-from nl_lightning.cli import main
-from nl_lightning.errors import InputError, TrainNNDiverged
+from nl_lightning.cli.main import main
+from nl_lightning.core.errors import InputError, TrainNNDiverged
 from nl_lightning.experiments import fits, paper, parts, shared
 from nl_lightning.experiments.parts import Part
 from nl_lightning.experiments.pool import Tick

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from rich.console import Console
 
-from nl_lightning.errors import InputError
+from nl_lightning.core.errors import InputError
 from nl_lightning.experiments import pool
 from nl_lightning.experiments.display import Display, duration
 from nl_lightning.experiments.pool import Stage, Tell, Tick

@@ -9,13 +9,13 @@ import torch
 from lightning.fabric.connector import _PRECISION_INPUT
 
 from nl_lightning import NeuralLogTS2, NeuralLogUCB2
-from nl_lightning.agent import Agent
-from nl_lightning.cli import main
-from nl_lightning.data import BanditData
+from nl_lightning.agents.base import Agent
+from nl_lightning.cli.main import main
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.types import History
 from nl_lightning.environments import Synthetic
-from nl_lightning.errors import InputError
-from nl_lightning.rounds import History
-from nl_lightning.run import Recorder
+from nl_lightning.rollout.data import BanditData
+from nl_lightning.runs.recorder import Recorder
 from tests.conftest import QUIET, Keep
 from tests.test_agents import VARIANTS, make
 from tests.test_cli import H1, SMALL, fails

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.data import BanditData
-from nl_lightning.errors import InputError
+from nl_lightning.core.errors import InputError
+from nl_lightning.rollout.data import BanditData
 from replay import ReplayLog
 from replay.__main__ import main
-from replay.address import Remote, address
-from replay.evaluate import evaluate
-from replay.features import Features
-from replay.shown import Setting
-from replay.stream import Log
-from replay.world import World
+from replay.evaluation.evaluate import evaluate
+from replay.logs.address import Remote, address
+from replay.logs.reader import Log
+from replay.protocol.events import Setting
+from replay.protocol.features import Features
+from replay.simulation.simulated_world import World
 from tests.conftest import QUIET
 from tests.replay_logs import SMALL, damaged, write_log
 

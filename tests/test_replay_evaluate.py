@@ -12,21 +12,22 @@ import torch
 from obp.simulator import run_bandit_simulation
 
 from nl_lightning import AGENTS, NeuralLogTS2, NeuralLogUCB2
-from nl_lightning.agent import Agent
-from nl_lightning.errors import InputError
-from nl_lightning.rounds import View
-from replay import evaluator, rejection
+from nl_lightning.agents.base import Agent
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.types import View
 from replay.__main__ import main
-from replay.bridge import AgentPolicy, LogDataset, action_distribution, off_policy_estimates
-from replay.candidates import Protocol, candidates
-from replay.convert import convert_log, sample
-from replay.estimate import BLOCKS, IPS, estimates
-from replay.evaluate import evaluate
-from replay.evaluator import Evaluation, FrozenAgent, batches
-from replay.features import Features
-from replay.shown import Setting
-from replay.stream import Log
-from replay.world import World
+from replay.evaluation import evaluator
+from replay.evaluation.estimators import BLOCKS, IPS, estimates
+from replay.evaluation.evaluate import evaluate
+from replay.evaluation.evaluator import Evaluation, FrozenAgent, batches
+from replay.evaluation.obp import AgentPolicy, LogDataset, action_distribution, off_policy_estimates
+from replay.formats.convert import convert_log, sample
+from replay.logs.reader import Log
+from replay.protocol import rejection
+from replay.protocol.candidates import Protocol, candidates
+from replay.protocol.events import Setting
+from replay.protocol.features import Features
+from replay.simulation.simulated_world import World
 from tests import replay_twin as twin
 from tests.replay_logs import SMALL, frame, write_log
 
@@ -227,7 +228,7 @@ def test_bootstrap_draws_blocks() -> None:
 
 @pytest.fixture(scope="module")
 def checkpoint(log: Log, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from nl_lightning.cli import main as fit
+    from nl_lightning.cli.main import main as fit
 
     directory = tmp_path_factory.mktemp("runs")
     config = Path(__file__).parent.parent / "configs" / "obd.yaml"
@@ -287,7 +288,7 @@ def test_evaluate_refuses_what_does_not_fit(
 
 
 def test_a_log_without_propensities_has_no_ips(log: Log, tmp_path: Path) -> None:
-    from replay.writer import LogWriter
+    from replay.logs.writer import LogWriter
 
     events = pa.concat_tables([pq.read_table(file) for file in sorted(log.path.glob("events-*"))])
     column = events.schema.get_field_index("propensity_score")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from nl_lightning.errors import InputError
-from replay.candidates import Protocol, candidates, check_protocol
-from replay.convert import convert_log, sample
-from replay.features import DIM, Features
-from replay.stream import Log
-from replay.world import World
+from nl_lightning.core.errors import InputError
+from replay.formats.convert import convert_log, sample
+from replay.logs.reader import Log
+from replay.protocol.candidates import Protocol, candidates, check_protocol
+from replay.protocol.features import DIM, Features
+from replay.simulation.simulated_world import World
 from tests import replay_twin as twin
 from tests.replay_logs import SMALL, frame, write_log
 

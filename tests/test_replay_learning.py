@@ -9,21 +9,23 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from nl_lightning import AGENTS, report
-from nl_lightning.agent import Agent, LinearAgent
-from nl_lightning.ahead import Window
-from nl_lightning.callbacks import RoundCallback
-from nl_lightning.data import BanditData
-from nl_lightning.errors import InputError
-from nl_lightning.randomness import Stream, row_numbers
-from nl_lightning.rounds import Round, View
-from nl_lightning.run import Checkpoints, Recorder, RunDirectory
-from replay import ReplayLog, environment
-from replay.candidates import candidates
-from replay.features import Features
+from nl_lightning import AGENTS
+from nl_lightning.agents.base import Agent, LinearAgent
+from nl_lightning.agents.callbacks import RoundCallback
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.rng import Stream, row_numbers
+from nl_lightning.core.types import Round, View
+from nl_lightning.reporting import curves as report
+from nl_lightning.rollout.data import BanditData
+from nl_lightning.rollout.lookahead import Window
+from nl_lightning.runs.recorder import Checkpoints, Recorder, RunDirectory
+from replay import ReplayLog
+from replay import learning as environment
 from replay.foreseen import events_at_once
-from replay.stream import Log
-from replay.world import World
+from replay.logs.reader import Log
+from replay.protocol.candidates import candidates
+from replay.protocol.features import Features
+from replay.simulation.simulated_world import World
 from tests import replay_twin as twin
 from tests.conftest import QUIET, Keep
 from tests.replay_logs import SMALL, frame, write_log

@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from nl_lightning.cli import main as nl_lightning
-from nl_lightning.errors import InputError
+from nl_lightning.cli.main import main as nl_lightning
+from nl_lightning.core.errors import InputError
 from replay.__main__ import main
-from replay.features import Features
-from replay.sample import bundled_log
-from replay.stream import Log
-from replay.world import World
-from replay.writer import LogWriter
+from replay.formats.sample import bundled_log
+from replay.logs.reader import Log
+from replay.logs.writer import LogWriter
+from replay.protocol.features import Features
+from replay.simulation.simulated_world import World
 from tests.replay_logs import SMALL, write_log
 
 CONFIG = f"--config={Path(__file__).parent.parent / 'configs' / 'obd.yaml'}"

@@ -10,17 +10,19 @@ import torch
 from torch import Tensor
 
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.agent import Agent
-from nl_lightning.data import BanditData
-from replay import Online, ReplayLog, rejection, truth
-from replay.candidates import Protocol, candidates
-from replay.estimate import Estimate, estimates
-from replay.evaluator import FrozenAgent, batches
-from replay.features import Features
-from replay.shown import Setting
-from replay.stream import Log
-from replay.truth import choice_probability, exact_ctr
-from replay.world import World
+from nl_lightning.agents.base import Agent
+from nl_lightning.rollout.data import BanditData
+from replay import Online, ReplayLog
+from replay.evaluation.estimators import Estimate, estimates
+from replay.evaluation.evaluator import FrozenAgent, batches
+from replay.logs.reader import Log
+from replay.protocol import rejection
+from replay.protocol.candidates import Protocol, candidates
+from replay.protocol.events import Setting
+from replay.protocol.features import Features
+from replay.simulation import ground_truth as truth
+from replay.simulation.ground_truth import choice_probability, exact_ctr
+from replay.simulation.simulated_world import World
 from tests import replay_twin as twin
 from tests.conftest import QUIET, Keep
 from tests.replay_logs import SMALL, write_log
@@ -185,8 +187,8 @@ def test_a_replay_is_like_being_online(tmp_path: Path) -> None:
 
 
 def test_online_worlds_are_for_simulated_logs_only(tmp_path: Path) -> None:
-    from nl_lightning.errors import InputError
-    from replay.convert import convert_log, sample
+    from nl_lightning.core.errors import InputError
+    from replay.formats.convert import convert_log, sample
 
     convert_log(sample(), tmp_path / "log")
     with pytest.raises(InputError, match="is not a simulated log"):

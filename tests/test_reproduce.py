@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from nl_lightning import AGENTS
-from nl_lightning.cli import main
+from nl_lightning.cli.main import main
+from nl_lightning.core.errors import InputError
 from nl_lightning.environments import Deal, Simulation
-from nl_lightning.errors import InputError
 from nl_lightning.experiments import obd, paper, parts, reproduce
 from nl_lightning.experiments.obd import ReplayPart
 from nl_lightning.experiments.parts import Part

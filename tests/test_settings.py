@@ -8,10 +8,10 @@ import torch
 from scipy import stats
 
 from nl_lightning import NeuralLogUCB2
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.replicas import per_replica
+from nl_lightning.core.statistics import interval, paired, rate_variance
 from nl_lightning.environments import Synthetic
-from nl_lightning.errors import InputError
-from nl_lightning.settings import per_replica
-from nl_lightning.statistics import interval, paired, rate_variance
 
 BASE = {"nu": 0.1, "lam": 1.0, "kappa": 10.0, "S": 1.0}
 

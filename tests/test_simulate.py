@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from nl_lightning.errors import InputError
-from replay import simulate, writer
-from replay.schema import EVENTS, ITEMS, ITEMS_FILE, LOG_FILE, ROW_GROUP, USER_FEATURES
-from replay.world import _TRUTH, CHUNK, ITEM_VALUES, USER_VALUES, World, _inverse_cdf
+from nl_lightning.core.errors import InputError
+from replay.logs import writer
+from replay.logs.schema import EVENTS, ITEMS, ITEMS_FILE, LOG_FILE, ROW_GROUP, USER_FEATURES
+from replay.simulation import simulate
+from replay.simulation.simulated_world import _TRUTH, CHUNK, ITEM_VALUES, USER_VALUES, World, _inverse_cdf
 
 ARGUMENTS = ("--rows", 2 * ROW_GROUP + 1000, "--policy", "softmax", "--seed", 5)
 

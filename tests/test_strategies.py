@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nl_lightning import NeuralLogTS2, NeuralLogUCB2
-from nl_lightning.cli import main
-from nl_lightning.run import RunDirectory
-from nl_lightning.strategies import share_of
-from replay.world import World
+from nl_lightning.cli.main import main
+from nl_lightning.distributed.strategy import share_of
+from nl_lightning.runs.recorder import RunDirectory
+from replay.simulation.simulated_world import World
 from tests.launch import SECONDS, finish, free_port, start
 from tests.replay_logs import SMALL, write_log
 
@@ -216,7 +216,7 @@ import json, sys
 import lightning as L
 import torch
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.data import BanditData
+from nl_lightning.rollout.data import BanditData
 from nl_lightning.environments import Synthetic
 
 def run(devices, **kwargs):
@@ -318,7 +318,10 @@ def test_a_process_that_is_lost_ends_the_run_and_it_goes_on(tmp_path: Path, monk
 
     One run after the other, but for the first, which waits for its timeout meanwhile.
     """
-    waits = ["--trainer.strategy=nl_lightning.strategies.ReplicaStrategy", f"--trainer.strategy.timeout={TIMEOUT}"]
+    waits = [
+        "--trainer.strategy=nl_lightning.distributed.strategy.ReplicaStrategy",
+        f"--trainer.strategy.timeout={TIMEOUT}",
+    ]
 
     def playing(name: str) -> tuple[subprocess.Popen[str], int]:
         process = start("nl_lightning", [*LONG, *waits, f"--run.id={name}"], tmp_path)
@@ -380,9 +383,9 @@ def test_divergence_in_one_process_ends_all(tmp_path: Path) -> None:
 def test_other_strategies_are_refused() -> None:
     import lightning as L
 
-    from nl_lightning.data import BanditData
+    from nl_lightning.core.errors import InputError
     from nl_lightning.environments import Synthetic
-    from nl_lightning.errors import InputError
+    from nl_lightning.rollout.data import BanditData
 
     agent = NeuralLogUCB2(4, width=6)
     trainer = L.Trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False, max_epochs=1)

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nl_lightning import AGENTS, NCBFUCB, LogisticUCB1, NeuralLogUCB1, NeuralLogUCB2
-from nl_lightning.adaptive import AdaptiveDesign
-from nl_lightning.agent import Agent
-from nl_lightning.errors import InputError, TrainNNDiverged
-from nl_lightning.networks import MLP, Factors
-from nl_lightning.radii import TheoryRadius, condition
-from nl_lightning.training import Descent, descend
+from nl_lightning.agents.base import Agent
+from nl_lightning.agents.radii import TheoryRadius, condition
+from nl_lightning.core.errors import InputError, TrainNNDiverged
+from nl_lightning.designs.adaptive import AdaptiveDesign
+from nl_lightning.models.mlp import MLP, Factors
+from nl_lightning.models.training import Descent, descend
 from tests.conftest import Fit
 from tests.test_agents import deal
 from tests.theory_twin import NAMES, TheoryTwin

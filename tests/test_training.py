@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nl_lightning import NeuralLogUCB2, inputs, training
-from nl_lightning.networks import MLP
-from nl_lightning.training import train_nn
+from nl_lightning import NeuralLogUCB2
+from nl_lightning.models import inputs, training
+from nl_lightning.models.mlp import MLP
+from nl_lightning.models.training import train_nn
 
 
 def descend(

@@ -8,7 +8,7 @@ import torch
 from benchmarks.replay import simulated
 from nl_lightning.environments import Synthetic
 from replay import Log
-from replay.sample import bundled_log
+from replay.formats.sample import bundled_log
 
 
 def write_rounds(directory: Path, seeds: list[int], rounds: int) -> None:

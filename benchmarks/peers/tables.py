@@ -11,8 +11,8 @@ from benchmarks.peers.growth import ROUND_BYTES
 from benchmarks.peers.marks import event_seconds, slope
 from benchmarks.peers.process import OURS
 from benchmarks.peers.side_by_side import Measured, costs, ratios
+from nl_lightning.core.statistics import interval, wilson
 from nl_lightning.experiments.tables import markdown
-from nl_lightning.statistics import interval, wilson
 
 Group = Mapping[str, Measured]
 

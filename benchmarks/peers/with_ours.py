@@ -13,14 +13,14 @@ from torch import Tensor
 
 from benchmarks.measure import quiet, trainer
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.agent import Agent
-from nl_lightning.callbacks import RoundCallback
-from nl_lightning.data import BanditData
+from nl_lightning.agents.base import Agent
+from nl_lightning.agents.callbacks import RoundCallback
+from nl_lightning.core.types import History
 from nl_lightning.environments import Synthetic
-from nl_lightning.rounds import History
+from nl_lightning.rollout.data import BanditData
 from replay import ReplayLog
-from replay.candidates import Protocol
-from replay.evaluate import evaluate
+from replay.evaluation.evaluate import evaluate
+from replay.protocol.candidates import Protocol
 
 
 class _Regret(RoundCallback):

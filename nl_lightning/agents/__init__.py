@@ -1,7 +1,7 @@
 """One file an algorithm: its formulas, and what differs from the others."""
 
-from nl_lightning.agent import Agent
 from nl_lightning.agents.ada_ofu_ecolog import AdaOFUECOLog
+from nl_lightning.agents.base import Agent
 from nl_lightning.agents.logistic_ucb_1 import LogisticUCB1
 from nl_lightning.agents.ncbf_ucb import NCBFUCB
 from nl_lightning.agents.neurallog_ts_1 import NeuralLogTS1

@@ -1,7 +1,7 @@
 from typing import final
 
-from nl_lightning import radii
-from nl_lightning.agent import LinearAgent
+from nl_lightning.agents import radii
+from nl_lightning.agents.base import LinearAgent
 
 
 @final

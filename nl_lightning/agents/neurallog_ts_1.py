@@ -2,8 +2,8 @@ from typing import final
 
 from torch import Tensor
 
-from nl_lightning import radii
-from nl_lightning.agent import NeuralAgent
+from nl_lightning.agents import radii
+from nl_lightning.agents.base import NeuralAgent
 
 
 @final

@@ -2,9 +2,9 @@ from typing import final
 
 from torch import Tensor
 
-from nl_lightning import radii
-from nl_lightning.agent import NeuralAgent
-from nl_lightning.link import SLOPE_BOUND
+from nl_lightning.agents import radii
+from nl_lightning.agents.base import NeuralAgent
+from nl_lightning.core.link import SLOPE_BOUND
 
 
 @final

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, normalize
 
-from nl_lightning.errors import InputError
-from nl_lightning.link import SLOPE_BOUND
-from nl_lightning.networks import MLP
-from nl_lightning.radii import TheoryRadius
-from nl_lightning.samples import inner
-from nl_lightning.theory import doubled
+from nl_lightning.agents.radii import TheoryRadius
+from nl_lightning.agents.theory import doubled
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.link import SLOPE_BOUND
+from nl_lightning.designs.samples import inner
+from nl_lightning.models.mlp import MLP
 
 _PARALLEL = 1e-12
 """Contexts are parallel where 1 - |cos| is below this: angles below 1e-6."""

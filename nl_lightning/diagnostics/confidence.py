@@ -23,15 +23,15 @@ from rich.progress import Progress
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from nl_lightning.adaptive import AdaptiveDesign
 from nl_lightning.agents import NeuralLogUCB2
-from nl_lightning.checks import check_whole
-from nl_lightning.files import output_directory, write_beside
-from nl_lightning.link import mu
-from nl_lightning.randomness import Stream, generator
-from nl_lightning.samples import gradient
-from nl_lightning.statistics import wilson
-from nl_lightning.theory import Theory
+from nl_lightning.agents.theory import Theory
+from nl_lightning.core.checks import check_whole
+from nl_lightning.core.files import output_directory, write_beside
+from nl_lightning.core.link import mu
+from nl_lightning.core.rng import Stream, generator
+from nl_lightning.core.statistics import wilson
+from nl_lightning.designs.adaptive import AdaptiveDesign
+from nl_lightning.designs.samples import gradient
 
 
 class Paths(NamedTuple):

@@ -20,16 +20,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from nl_lightning.agent import Agent, NeuralAgent
-from nl_lightning.checks import check_whole
-from nl_lightning.cli import BanditCLI, BanditParser
-from nl_lightning.data import BanditData
+from nl_lightning.agents.base import Agent, NeuralAgent
+from nl_lightning.cli.main import BanditCLI, BanditParser
+from nl_lightning.core.checks import check_whole
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.files import output_directory, write_beside
+from nl_lightning.core.replicas import SETTINGS, per_replica
 from nl_lightning.diagnostics.assumptions import Diagnosis, Problem, diagnose, log_inverse_slope, log_kappa_within
 from nl_lightning.environments import Simulation
-from nl_lightning.errors import InputError
-from nl_lightning.files import output_directory, write_beside
-from nl_lightning.inputs import dense
-from nl_lightning.settings import SETTINGS, per_replica
+from nl_lightning.models.inputs import dense
+from nl_lightning.rollout.data import BanditData
 
 _MOST = 10_000
 """Contexts that are looked at together: a matrix over them takes 800 MB then, and there are six or seven."""

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from nl_lightning.link import SLOPE_BOUND, mu, slope
-from nl_lightning.randomness import Stream, generator
+from nl_lightning.core.link import SLOPE_BOUND, mu, slope
+from nl_lightning.core.rng import Stream, generator
 
 # ---- bounds on |s_t|_{H_t^-1}, elementwise in the logarithms of determinants -----------------------------------------
 

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from nl_lightning.checks import check_whole
+from nl_lightning.core.checks import check_whole
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.files import output_directory, write_beside
+from nl_lightning.core.statistics import CLICK_LEVEL, wilson
 from nl_lightning.diagnostics.martingales import DESIGNS, Paths, Setting, bounds, simulate
-from nl_lightning.errors import InputError
-from nl_lightning.files import output_directory, write_beside
-from nl_lightning.statistics import CLICK_LEVEL, wilson
 
 # ---- the result ------------------------------------------------------------------------------------------------------
 

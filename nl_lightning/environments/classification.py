@@ -6,12 +6,12 @@ from typing import final
 import torch
 from torch import Tensor
 
+from nl_lightning.core.rng import CHUNK, Stream, generator
+from nl_lightning.environments.base import Deal, Simulation
 from nl_lightning.environments.datasets import Dataset, description, load
-from nl_lightning.environments.environment import Deal, Simulation
 from nl_lightning.environments.seeds import check_seeds, replica_seeds
 from nl_lightning.environments.tables import SIDE, Table
-from nl_lightning.inputs import dense
-from nl_lightning.randomness import CHUNK, Stream, generator
+from nl_lightning.models.inputs import dense
 
 
 @final

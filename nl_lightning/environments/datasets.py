@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lightning.pytorch.utilities import rank_zero_info
 
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.files import write_beside
 from nl_lightning.environments.tables import SIDE, Description, Table, check_counts, frame_of, table_of
-from nl_lightning.errors import InputError
-from nl_lightning.files import write_beside
 
 Dataset = Literal["mnist", "mushroom", "shuttle", "magic", "banknote", "phoneme"]
 

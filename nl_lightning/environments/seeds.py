@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from nl_lightning.checks import check_whole
-from nl_lightning.errors import InputError
-from nl_lightning.settings import Share
+from nl_lightning.core.checks import check_whole
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.replicas import Share
 
 Seeds = int | list[int] | None
 """One seed for all replicas, a list of R, or None: each replica's own."""

@@ -6,12 +6,12 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from nl_lightning.checks import check_whole
-from nl_lightning.environments.environment import Deal, Simulation
+from nl_lightning.core.checks import check_whole
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.link import mu
+from nl_lightning.core.rng import CHUNK, Stream, generator
+from nl_lightning.environments.base import Deal, Simulation
 from nl_lightning.environments.seeds import check_seeds, replica_seeds
-from nl_lightning.errors import InputError
-from nl_lightning.link import mu
-from nl_lightning.randomness import CHUNK, Stream, generator
 
 Function = Literal["h1", "h2", "h3", "h4", "h5", "h6"]
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nl_lightning.errors import InputError
+from nl_lightning.core.errors import InputError
 
 LABELS = ("class", "label")
 """Names that the column of classes may have."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from nl_lightning.agents import AGENTS
-from nl_lightning.errors import InputError
+from nl_lightning.core.errors import InputError
 from nl_lightning.experiments.comparisons import VERDICTS
 from nl_lightning.experiments.results import PanelResult, Verdict
 from nl_lightning.experiments.rules import (
@@ -17,7 +17,7 @@ from nl_lightning.experiments.rules import (
     one_among_first,
     same_in_all_panels,
 )
-from nl_lightning.report import CTR, REGRET, Measure
+from nl_lightning.reporting.curves import CTR, REGRET, Measure
 
 ALL = tuple(AGENTS)
 NCBF, LOGISTIC, ECOLOG, UCB1, UCB2, TS1, TS2 = ALL

@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from nl_lightning.errors import InputError
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.files import write_beside
+from nl_lightning.core.statistics import CLICK_LEVEL, LEVEL
 from nl_lightning.experiments import tables
 from nl_lightning.experiments.claims import CLAIMS, Claim
 from nl_lightning.experiments.comparisons import ALPHA, VERDICTS
 from nl_lightning.experiments.figures import divergence
 from nl_lightning.experiments.results import FigureResult
 from nl_lightning.experiments.storage import Stored, load_all
-from nl_lightning.files import write_beside
-from nl_lightning.report import CTR
-from nl_lightning.statistics import CLICK_LEVEL, LEVEL
+from nl_lightning.reporting.curves import CTR
 
 NAME = "RESULTS.md"
 

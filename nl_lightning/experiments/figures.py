@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nl_lightning.agents import AGENTS
+from nl_lightning.core.statistics import Interval, interval
 from nl_lightning.experiments.results import AgentResult, FigureResult, PanelResult
-from nl_lightning.report import CTR, MEASURES, Measure, over_seeds
-from nl_lightning.statistics import Interval, interval
+from nl_lightning.reporting.curves import CTR, MEASURES, Measure, over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

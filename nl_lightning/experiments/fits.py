@@ -18,12 +18,12 @@ import yaml
 from lightning.pytorch.loggers import Logger
 
 from nl_lightning.agents import AGENTS
-from nl_lightning.data import BanditData
+from nl_lightning.core.errors import TrainNNDiverged
+from nl_lightning.core.files import BesideCheckpointIO, write_beside
 from nl_lightning.environments import Environment
-from nl_lightning.errors import TrainNNDiverged
 from nl_lightning.experiments.paper import Description
-from nl_lightning.files import BesideCheckpointIO, write_beside
-from nl_lightning.run import Checkpoints, Recorder, RunDirectory
+from nl_lightning.rollout.data import BanditData
+from nl_lightning.runs.recorder import Checkpoints, Recorder, RunDirectory
 
 _CHECKPOINT_EVERY = 10
 """calls of TrainNN"""

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from nl_lightning import report
 from nl_lightning.agents import AGENTS
 from nl_lightning.experiments import fits, paper, tracking
 from nl_lightning.experiments.fits import Fit
@@ -21,6 +20,7 @@ from nl_lightning.experiments.parts import finished, network, of_replicas, param
 from nl_lightning.experiments.pool import Tell
 from nl_lightning.experiments.results import FigureResult, PanelResult
 from nl_lightning.experiments.shared import read_settings, settle_settings
+from nl_lightning.reporting import curves as report
 
 LogName = Literal["obd", "simulated"]
 LOGS: dict[LogName, str] = {
@@ -141,9 +141,9 @@ def simulated_log(root: Path) -> Path:
 
 def prepare(logs: Sequence[LogName], scale: paper.Scale, root: Path) -> None:
     """What must be there before the first replay: nu and lam, and the logs."""
-    from replay.sample import bundled_log
-    from replay.simulate import make_log
-    from replay.world import World
+    from replay.formats.sample import bundled_log
+    from replay.simulation.simulate import make_log
+    from replay.simulation.simulated_world import World
 
     settle_settings(root)
     if "obd" in logs:

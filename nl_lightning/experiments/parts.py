@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nl_lightning import report
 from nl_lightning.agents import AGENTS
 from nl_lightning.experiments import fits, paper, tracking
 from nl_lightning.experiments.fits import Fit
 from nl_lightning.experiments.pool import Tell, Tick
 from nl_lightning.experiments.results import AgentResult
-from nl_lightning.run import RunDirectory
+from nl_lightning.reporting import curves as report
+from nl_lightning.runs.recorder import RunDirectory
 
 
 class Chosen(NamedTuple):

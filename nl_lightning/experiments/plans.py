@@ -6,9 +6,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from nl_lightning.errors import InputError
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.files import write_beside
 from nl_lightning.experiments.paper import Scale
-from nl_lightning.files import write_beside
 
 REPLAY = ("obd", "simulated")
 

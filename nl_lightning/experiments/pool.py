@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple, Protocol
 
-from nl_lightning.errors import InputError
+from nl_lightning.core.errors import InputError
 
 
 class Tick(NamedTuple):
@@ -149,7 +149,7 @@ def _begin(ticks: Any, threads: int) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
 
-    from nl_lightning import chatter
+    from nl_lightning.core import lightning_logging as chatter
 
     chatter.silence()
     torch.set_num_threads(threads)

@@ -13,15 +13,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from nl_lightning import chatter
-from nl_lightning.checks import check_whole
-from nl_lightning.errors import InputError
+from nl_lightning.core import lightning_logging as chatter
+from nl_lightning.core.checks import check_whole
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.files import output_directory
 from nl_lightning.experiments import claims, document, fits, obd, paper, parts, plans, pool, storage, tracking
 from nl_lightning.experiments.display import Display, duration
 from nl_lightning.experiments.obd import ReplayPart
 from nl_lightning.experiments.parts import Part
 from nl_lightning.experiments.results import FigureResult, PanelResult, Verdict
-from nl_lightning.files import output_directory
 
 WHAT = (*paper.FIGURES, "obd", "all")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nl_lightning.agents import AGENTS
+from nl_lightning.core.files import write_beside
 from nl_lightning.experiments import paper
 from nl_lightning.experiments.parts import finished, search_directory
-from nl_lightning.files import write_beside
 
 
 class Shared(NamedTuple):

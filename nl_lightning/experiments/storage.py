@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nl_lightning.errors import InputError
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.files import write_beside
 from nl_lightning.experiments import figures
 from nl_lightning.experiments.claims import CLAIMS
 from nl_lightning.experiments.results import AgentResult, FigureResult, PanelResult, Verdict
-from nl_lightning.files import write_beside
 
 
 class Stored(NamedTuple):

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from nl_lightning.core.statistics import interval, wilson
 from nl_lightning.experiments import paper_table
 from nl_lightning.experiments.claims import tally
 from nl_lightning.experiments.comparisons import VERDICTS
 from nl_lightning.experiments.paper import LR
 from nl_lightning.experiments.results import AgentResult, FigureResult, Verdict
-from nl_lightning.report import CTR, MEASURES, Measure
-from nl_lightning.statistics import interval, wilson
+from nl_lightning.reporting.curves import CTR, MEASURES, Measure
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], right: int = 0) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning.pytorch.loggers import Logger, WandbLogger
 
-from nl_lightning.errors import InputError
+from nl_lightning.core.errors import InputError
 from nl_lightning.experiments.results import FigureResult
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Group(NamedTuple):
             import wandb  # noqa: F401
         except ImportError as error:
             raise InputError("--wandb needs the package wandb: pip install 'nl-lightning[wandb]'.") from error
-        from nl_lightning.cli import _wandb_is_offline
+        from nl_lightning.cli.main import _wandb_is_offline
 
         return cls(id, _wandb_is_offline())
 

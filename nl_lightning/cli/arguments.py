@@ -1,0 +1,43 @@
+"""What users may write on the command line, turned into what LightningCLI takes."""
+
+import re
+from pathlib import Path
+
+from nl_lightning.agents import AGENTS
+from nl_lightning.core.errors import InputError
+from nl_lightning.runs.recorder import RunDirectory
+
+
+def by_class(arguments: list[str]) -> list[str]:
+    """Let ``--model`` take the names of the paper's tables as well."""
+    paths = {name: f"{agent.__module__}.{agent.__name__}" for name, agent in AGENTS.items()}
+    translated = []
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        option, _, value = argument.partition("=")
+        if before == "--model":
+            argument = paths.get(argument, argument)
+        elif option == "--model" and value:
+            argument = f"{option}={paths.get(value, value)}"
+        translated.append(argument)
+    return translated
+
+
+def resumed(arguments: list[str]) -> list[str]:
+    """``--resume DIR`` stands for the config of the run in DIR, and its place."""
+    joined = [argument.removeprefix("--resume=") for argument in arguments if argument.startswith("--resume=")]
+    if "--resume" in arguments:
+        place = arguments.index("--resume")
+        joined = arguments[place + 1 : place + 2]
+        rest = arguments[:place] + arguments[place + 2 :]
+    else:
+        rest = [argument for argument in arguments if not argument.startswith("--resume=")]
+    if not joined:
+        return arguments
+    run = RunDirectory(Path(joined[0]).resolve())
+    others = [a for a in rest if re.match(r"(-c|--(model|data|run|config))\b", a)]
+    if others:
+        raise InputError(f"--resume goes on with a run as it was; leave {' '.join(others)} out.")
+    if not run.config.exists():
+        raise InputError(f"{joined[0]} is not the directory of a run: it has no config.yaml.")
+    where = [f"--run.dir={run.path.parent.parent}", f"--run.name={run.path.parent.name}", f"--run.id={run.path.name}"]
+    return [*rest[:1], f"--config={run.config}", *where, *rest[1:]]

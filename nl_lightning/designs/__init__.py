@@ -1,0 +1,1 @@
+"""Design matrices, one file a structure."""

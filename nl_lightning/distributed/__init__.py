@@ -1,0 +1,1 @@
+"""Replicas over devices and nodes."""

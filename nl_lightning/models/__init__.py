@@ -1,0 +1,1 @@
+"""Reward models over R replicas, and TrainNN."""

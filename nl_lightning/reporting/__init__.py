@@ -1,0 +1,1 @@
+"""What people look at: curves, tables, comparisons, the HTML page."""

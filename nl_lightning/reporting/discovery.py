@@ -1,0 +1,137 @@
+"""The runs that a report is made of: found in directories, with their summaries and configs."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from nl_lightning.core.errors import InputError
+from nl_lightning.reporting.curves import MEASURES, Measure
+from nl_lightning.runs.recorder import RunDirectory
+
+_EXPECTED = (
+    "Expected is the directory of a run (with summary.json and rounds.parquet, as python -m nl_lightning fit writes "
+    "them) or a directory above such ones."
+)
+
+_NEEDED = ("agent", "measure", "finished", "rounds", "replicas", "over_replicas", "versions")
+"""What the summary of a run has, and another file of this name has not."""
+
+
+class StoredRun(NamedTuple):
+    """A run as it lies in its directory."""
+
+    name: str
+    """what tells it from the others"""
+    directory: RunDirectory
+    summary: dict[str, Any]
+    config: dict[str, Any]
+
+    @property
+    def measure(self) -> Measure:
+        return MEASURES[self.summary["measure"]]
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        return (self.config.get("data") or {}).get("environment") or {}
+
+
+class Found(NamedTuple):
+    """Runs, and in words what was found beside them and is not shown."""
+
+    runs: list[StoredRun]
+    left_out: list[str]
+
+
+def find(paths: Sequence[Path]) -> Found:
+    """The runs in these directories and below, each once, in the order of the paths."""
+    runs: dict[Path, tuple[RunDirectory, dict[str, Any]]] = {}
+    left_out: dict[str, None] = {}
+    for path in paths:
+        if not path.is_dir():
+            what = "is no directory" if path.exists() else "does not exist"
+            raise InputError(f"{path} {what}. {_EXPECTED}")
+        here: list[str] = []
+        several = len(runs)
+        again = False
+        for directory in sorted(Path(where) for where, _, _ in os.walk(path)):
+            again |= directory.resolve() in runs
+            run = RunDirectory(directory)
+            why, summary = _looked_at(run)
+            if summary is not None:
+                runs.setdefault(directory.resolve(), (run, summary))
+            elif why:
+                here.append(f"{directory}: {why}")
+        if len(runs) == several and not again:
+            raise InputError(" ".join([f"{path} holds no run. {_EXPECTED}", *(f"{line}." for line in here)]))
+        left_out |= dict.fromkeys(here)
+    names = _names(list(runs))
+    stored = [
+        StoredRun(name, run, summary, _read_config(run))
+        for name, (run, summary) in zip(names, runs.values(), strict=True)
+    ]
+    return Found(stored, list(left_out))
+
+
+def _looked_at(run: RunDirectory) -> tuple[str | None, dict[str, Any] | None]:
+    """The summary of a run that can be shown; or why it cannot; or neither, where there is none."""
+    if not run.summary.exists():
+        begun = run.config.exists() and (run.parts.is_dir() or run.checkpoint.exists())
+        return "a run without a result, which still goes on or was cut off" if begun else None, None
+    try:
+        summary = run.read_summary()
+    except (ValueError, OSError) as error:
+        raise InputError(
+            f"{run.summary} is damaged ({error}). Expected is the JSON that fit writes: leave this run out, or go on "
+            f"with it by python -m nl_lightning fit --resume {run.path} after removing that file."
+        ) from error
+    if not isinstance(summary, dict) or any(name not in summary for name in _NEEDED):
+        return "its summary.json is not that of a run", None
+    if not summary.get("rounds_kept", True):
+        # a grid search of a reproduction, whose result is in RESULTS.md
+        return None, None
+    if not run.rounds.exists():
+        return "its rounds.parquet is missing", None
+    return None, summary
+
+
+def _read_config(run: RunDirectory) -> dict[str, Any]:
+    """The stored config; nothing where a run was recorded by a program of the user's own."""
+    if not run.config.exists():
+        return {}
+    try:
+        config = yaml.safe_load(run.config.read_text())
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{run.config} is damaged: expected is the YAML that fit writes. ({error})") from error
+    return config if isinstance(config, dict) else {}
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The last parts of the paths, two (``h1/20250101-120000``) or as many as tell them apart."""
+    for parts in range(2, max((len(path.parts) for path in paths), default=2) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def flat_configs(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
+    """A row a key (``model.init_args.nu``), a value a run; null where a run's config has no such key."""
+    flat = [dict(_flat("", run.config)) for run in runs]
+    keys = dict.fromkeys(key for config in flat for key in config)
+    rows = []
+    for key in keys:
+        values = [config.get(key) for config in flat]
+        rows.append({"key": key, "values": values, "differs": len(set(values)) > 1})
+    return rows
+
+
+def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _flat(f"{key}.{name}" if key else str(name), inner)
+    elif key:
+        yield key, value if isinstance(value, str) else json.dumps(value, default=str)

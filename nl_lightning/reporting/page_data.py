@@ -1,0 +1,272 @@
+"""What the page of a report shows, as plain lists and numbers that JSON can hold."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from nl_lightning.agents import AGENTS
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.replicas import SETTINGS
+from nl_lightning.core.statistics import LEVEL, Interval, paired
+from nl_lightning.reporting import curves as report
+from nl_lightning.reporting.curves import CTR, REGRET, SHOWN, Curves, Measure
+from nl_lightning.reporting.discovery import StoredRun, flat_configs
+
+_POINTS = 8_000
+"""Points of all curves of a page together: with 20 curves 400 each, with 160 (20 grids) 100 each, less than 2 MB."""
+
+_FEWEST_POINTS = 100
+
+_COLOURS = 7
+"""Colours that can be told apart; beyond them curves differ by their dashes."""
+
+_CROWD = 16
+"""So many curves of several problems are too many at first sight: only those of the first problem are switched on."""
+
+_SEEDS_SHARE_CLICKS = (
+    "The seeds of a replay meet the clicks of one and the same log. Bands and intervals over seeds show how much an "
+    "agent's own chance matters and understate the uncertainty: another log would give other numbers. The interval of "
+    "the CTR in the table is Wilson's, of the clicks that one replica met."
+)
+
+
+class Entry(NamedTuple):
+    """One setting of a run: a curve, and a row of the table."""
+
+    run: StoredRun
+    row: dict[str, Any]
+    """of the summary's ``over_replicas``"""
+    t: NDArray[np.int64]
+    """(P,)"""
+    bands: dict[str, Interval]
+    """(P,) each: ``value`` (regret or reward), ``dimension``, ``radius``, in a replay ``acceptance``; none where all
+    replicas diverged"""
+
+
+def read_entries(run: StoredRun) -> list[Entry]:
+    """The best settings of a run with mean and band of their curves."""
+    names = [run.measure.column, "logdet", "radius", *(["event"] if run.measure is CTR else [])]
+    try:
+        columns = report.read_columns(run.directory.rounds, len(run.summary["replicas"]), names)
+    except (OSError, ValueError, LookupError, pa.ArrowException) as error:
+        raise InputError(
+            f"{run.directory.rounds} is damaged or not that of a run ({error}). Expected are the columns "
+            f"{', '.join(['replica', 't', *names])}: leave this run out, or run it again."
+        ) from error
+    series = dict(zip(("value", "dimension", "radius", "acceptance"), columns, strict=False))
+    if run.measure is CTR:
+        # The row of the log counts from 0: when round t was accepted, this row and those before it had been seen.
+        t, event = series["acceptance"]
+        series["acceptance"] = Curves(t, t / (event + 1))
+    found: dict[tuple[int, ...], dict[str, Interval]] = {}
+    for name, curves in series.items():
+        for row, band in report.bands(curves, run.summary):
+            found.setdefault(tuple(row["replicas"]), {})[name] = band
+    rows = run.summary["over_replicas"][:SHOWN]
+    return [Entry(run, row, columns[0].t, found.get(tuple(row["replicas"]), {})) for row in rows]
+
+
+def gather(title: str, runs: Sequence[StoredRun], entries: Sequence[Entry], left_out: Sequence[str]) -> dict[str, Any]:
+    """All that the page shows."""
+    points = max(_FEWEST_POINTS, _POINTS // max(len(entries), 1))
+    sections = []
+    for measure in (REGRET, CTR):
+        chosen = [entry for entry in entries if entry.run.measure is measure]
+        if chosen:
+            sections.append(_section(measure, chosen, runs, points))
+    beyond = [
+        f"{run.name}: {len(run.summary['over_replicas']) - SHOWN} of {len(run.summary['over_replicas'])} settings; the "
+        f"best {SHOWN} are shown, the others are in its summary.json"
+        for run in runs
+        if len(run.summary["over_replicas"]) > SHOWN
+    ]
+    versions: dict[str, list[str]] = {}
+    for run in runs:
+        for name, version in run.summary["versions"].items():
+            known = versions.setdefault(name, [])
+            known += [] if version in known else [version]
+    heads = [
+        {"name": r.name, "agent": r.summary["agent"], **{k: r.summary[k] for k in ("measure", "finished", "rounds")}}
+        for r in runs
+    ]
+    return {
+        "title": title,
+        "level": LEVEL,
+        "runs": heads,
+        "versions": versions,
+        "left_out": [*left_out, *beyond],
+        "sections": sections,
+        "configs": flat_configs(runs),
+    }
+
+
+# ---- a section: all runs of one measure ------------------------------------------------------------------------------
+
+
+def _section(measure: Measure, entries: Sequence[Entry], runs: Sequence[StoredRun], points: int) -> dict[str, Any]:
+    agents = list(AGENTS)
+    keys = list(dict.fromkeys(_problem(entry.run) for entry in entries))
+
+    def place(entry: Entry) -> tuple[int, int]:
+        agent = entry.run.summary["agent"]
+        return keys.index(_problem(entry.run)), agents.index(agent) if agent in agents else len(agents)
+
+    entries = sorted(entries, key=place)
+    problems = [place(entry)[0] for entry in entries]
+    crowded = len(keys) > 1 and len(entries) > _CROWD
+    shown = []
+    for number, (entry, label) in enumerate(zip(entries, _labels(entries, problems), strict=True)):
+        among = number - problems.index(problems[number])
+        shown.append(
+            {
+                "label": label,
+                "run": next(i for i, run in enumerate(runs) if run is entry.run),
+                "problem": problems[number],
+                "colour": among % _COLOURS,
+                "dash": among // _COLOURS + problems[number],
+                "on": not crowded or problems[number] == 0,
+                **_row(entry),
+                **_curves(entry, points),
+            }
+        )
+    firsts = [entries[problems.index(k)].run for k in range(len(keys))]
+    notes = dict.fromkeys([_SEEDS_SHARE_CLICKS] if measure is CTR else [])
+    for entry in entries:
+        # what is said of one run's events stands in the table
+        notes |= dict.fromkeys(report.notes(entry.run.summary)[1:-1])
+    for log in (run.summary["log"] for run in firsts if run.summary.get("log")):
+        notes[f"The log has {log['clicks']:,} clicks in {log['events']:,} events (CTR {log['ctr']:.5f})."] = None
+    return {
+        "measure": measure.name,
+        "text": measure.text,
+        "digits": measure.digits,
+        "better": measure.better,
+        "interval": entries[0].row["level"],
+        "problems": [
+            {"text": _problem_text(run), "log": (run.summary.get("log") or {}).get("ctr"), "best": best}
+            for run, best in zip(firsts, _best(entries, problems, measure), strict=True)
+        ],
+        "notes": list(notes),
+        "entries": shown,
+        "pairs": list(_pairs(entries, problems, measure)),
+    }
+
+
+def _problem(run: StoredRun) -> str:
+    """What two runs must have in common to be compared: the environment, the log and the number of rounds.
+
+    A replay that has come to its end may have had fewer rounds than it was given, because the log was at its end.
+    """
+    if not run.environment:
+        # nobody knows what was played
+        return f"unknown {run.directory.path.resolve()}"
+    log = run.summary.get("log") or {}
+    return json.dumps([run.environment, _rounds(run), log.get("events"), log.get("clicks")], sort_keys=True)
+
+
+def _rounds(run: StoredRun) -> int:
+    given = run.config["data"].get("rounds") if run.measure is CTR and run.summary["finished"] else None
+    return int(given or run.summary["rounds"])
+
+
+def _problem_text(run: StoredRun) -> str:
+    if not run.environment:
+        return f"unknown: {run.name} has no config.yaml"
+    name = str(run.environment.get("class_path", "environment")).rpartition(".")[2]
+    given = (run.environment.get("init_args") or {}).items()
+    arguments = ", ".join(f"{key} = {value}" for key, value in given if value is not None)
+    return f"{name}: {arguments}; {_rounds(run):,} rounds" if arguments else f"{name}; {_rounds(run):,} rounds"
+
+
+def _labels(entries: Sequence[Entry], problems: Sequence[int]) -> list[str]:
+    """The agent; where it has several settings in one problem, these; where that is not enough, the run."""
+    short = []
+    for entry, problem in zip(entries, problems, strict=True):
+        agent = entry.run.summary["agent"]
+        rivals = (other for other, its in zip(entries, problems, strict=True) if its == problem)
+        same = [other.row for other in rivals if other.run.summary["agent"] == agent]
+        differing = [name for name in SETTINGS if len({row[name] for row in same}) > 1]
+        short.append(", ".join([agent, *(f"{name} = {entry.row[name]:g}" for name in differing)]))
+    return [
+        f"{label} ({entry.run.name})" if short.count(label) > 1 else label
+        for label, entry in zip(short, entries, strict=True)
+    ]
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    """The row of the table, with the summary's own numbers."""
+    row, summary, measure = entry.row, entry.run.summary, entry.run.measure
+    # nu and lam have no effect in theory mode
+    used = [name for name in SETTINGS if not (summary.get("mode") == "theory" and name in ("nu", "lam"))]
+    counts = {name: row.get(name) for name in ("clicks", "accepted", "seen")} if measure is CTR else {}
+    return {
+        "agent": summary["agent"],
+        "setting": ", ".join([f"{name} = {row[name]:g}" for name in used] + ["theory"] * (len(used) < len(SETTINGS))),
+        "seeds": len(row["replicas"]),
+        "diverged": row["diverged"],
+        "finished": summary["finished"],
+        "rounds": summary["rounds"],
+        "final": [row[f"{measure.name}{end}"] for end in ("", "_low", "_high")],
+        "over_seeds": [row.get("over_seeds_low"), row.get("over_seeds_high")] if measure is CTR else None,
+        **counts,
+        "rate": row["accepted"] / row["seen"] if row.get("seen") else None,
+    }
+
+
+def _curves(entry: Entry, points: int) -> dict[str, Any]:
+    """t, and of every series the mean and half the width of its band; thinned again where a page has many curves."""
+    kept = np.unique(np.linspace(0, len(entry.t) - 1, min(len(entry.t), points)).round().astype(np.int64))
+    series = {
+        name: {"mean": _short(band.mean[kept]), "half": _short((band.high - band.mean)[kept])}
+        for name, band in entry.bands.items()
+    }
+    return {"t": entry.t[kept].tolist(), "series": series}
+
+
+def _short(values: NDArray[np.float64]) -> list[float | None] | None:
+    """Six digits are more than a picture shows; nothing for what is not finite, and for a band that is nowhere."""
+    finite = np.isfinite(values)
+    return [float(f"{v:.6g}") if ok else None for v, ok in zip(values, finite, strict=True)] if finite.any() else None
+
+
+# ---- differences -----------------------------------------------------------------------------------------------------
+
+
+def _best(entries: Sequence[Entry], problems: Sequence[int], measure: Measure) -> Iterator[int]:
+    """Of every problem the entry that others are compared with at first: the best that has a result."""
+    for problem in range(max(problems) + 1):
+        numbers = [number for number, other in enumerate(problems) if other == problem]
+
+        def place(number: int) -> tuple[bool, int, float]:
+            row = entries[number].row
+            return row[measure.name] is None, row["diverged"], -measure.better * (row[measure.name] or 0.0)
+
+        yield min(numbers, key=place)
+
+
+def _finals(entry: Entry, measure: Measure) -> dict[tuple[int, ...], float]:
+    """The final value of every replica by its seed, and by the environment's own seeds where these are lists."""
+    own = [(entry.run.environment.get("init_args") or {}).get(name) for name in ("seed", "noise_seed")]
+    finals = {}
+    for number in entry.row["replicas"]:
+        replica: Mapping[str, Any] = entry.run.summary["replicas"][number]
+        if replica["diverged_at"] is None and replica[measure.name] is not None:
+            seeds = (replica["seed"], *(seeds[number] for seeds in own if isinstance(seeds, list)))
+            finals[seeds] = float(replica[measure.name])
+    return finals
+
+
+def _pairs(entries: Sequence[Entry], problems: Sequence[int], measure: Measure) -> Iterator[list[float | None]]:
+    """first, second, and mean, low, high, p, n of first - second over the seeds that both have; same problems only."""
+    finals = [_finals(entry, measure) for entry in entries]
+    for first, second in combinations(range(len(entries)), 2):
+        if problems[first] == problems[second]:
+            both = sorted(finals[first].keys() & finals[second].keys())
+            a, b = (np.array([finals[which][seeds] for seeds in both]) for which in (first, second))
+            *numbers, n = paired(a, b)
+            yield [first, second, *(float(f"{x:.6g}") if np.isfinite(x) else None for x in numbers), n]

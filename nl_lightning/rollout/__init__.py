@@ -1,0 +1,1 @@
+"""The round loop: deal, score, accept, update."""

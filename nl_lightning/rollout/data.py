@@ -1,0 +1,201 @@
+"""The DataModule: environment + buffer -> training batches.
+
+Rounds are played while Lightning asks for the next batch. A batch is the replay buffer after ``update_every`` rounds,
+so Lightning's own cost is paid once a call of TrainNN and not once a round.
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import lightning as L
+import torch
+
+from nl_lightning.agents.base import Agent
+from nl_lightning.agents.callbacks import Confidence, RoundCallback, contented, overrides
+from nl_lightning.core.checks import check_finite, check_whole
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.rng import CHUNK
+from nl_lightning.core.types import Round, TrainingBatch
+from nl_lightning.distributed.strategy import ReplicaStrategy, collected, gathered
+from nl_lightning.environments import Deal, Environment, Simulation
+from nl_lightning.rollout.lookahead import Window
+
+
+class BanditData(L.LightningDataModule):
+    """Plays an agent's rounds in an environment and hands the replay buffer to TrainNN.
+
+    Args:
+        environment: what deals the rounds.
+        rounds: number T of rounds; it bounds the run.
+    """
+
+    def __init__(self, environment: Environment, rounds: int = 2000) -> None:
+        super().__init__()
+        check_whole(1, rounds=rounds)
+        self.environment = environment
+        self.rounds = rounds
+        self.played = 0
+        """rounds so far"""
+        self._ended = False
+        """whether no round is left for any replica"""
+
+    @property
+    def dim(self) -> int:
+        return self.environment.dim
+
+    @property
+    def blocks(self) -> int:
+        return self.environment.blocks
+
+    def setup(self, stage: str) -> None:
+        agent = self._agent
+        assert self.trainer is not None
+        if self.trainer.world_size > 1 and not isinstance(self.trainer.strategy, ReplicaStrategy):
+            name = type(self.trainer.strategy).__name__
+            raise InputError(f"Several devices share out replicas: take strategy='replica' instead of {name}.")
+        if agent.dim != self.dim:
+            raise InputError(f"The agent takes {agent.dim} features, the environment's arms have {self.dim}.")
+        if agent.blocks != self.blocks:
+            raise InputError(
+                f"The environment deals arms of {self.blocks} blocks, but the agent has blocks = {agent.blocks}; "
+                f"make it with blocks={self.blocks}."
+            )
+        # Another agent starts anew; where a run goes on, the loader's state comes later.
+        self.played = 0
+        self.environment.prepare(agent.settings.seeds, agent.network.weights[0], agent.share)
+        self._ended = False
+        agent.rounds_before = max(gathered(self.trainer, int(agent.rounds.max())))
+
+    def state_dict(self) -> dict[str, Any]:
+        assert self.trainer is not None
+        states = collected(self.trainer, self.environment.state_dict())
+        before = self._agent.rounds_before
+        return {"environment": self.environment.join(states), "rounds_before": before} if states else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        assert self.trainer is not None
+        self.environment.load_state_dict(state_dict["environment"])
+        self._agent.rounds_before = state_dict["rounds_before"]
+        self._ended = all(gathered(self.trainer, self.environment.ended))
+
+    def teardown(self, stage: str) -> None:
+        """Where replicas were spread over processes, the environment knows of all of them in the end."""
+        assert self.trainer is not None
+        if stage == "fit" and self.trainer.world_size > 1:
+            states = gathered(self.trainer, self.environment.state_dict())
+            agent = self._agent
+            self.environment.prepare(agent.settings.seeds, agent.network.weights[0], agent.share)
+            self.environment.load_state_dict(self.environment.join(states))
+
+    def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
+        """Batches are made on the agent's device."""
+        return batch
+
+    def train_dataloader(self) -> "RoundLoader":
+        return RoundLoader(self)
+
+    def test_dataloader(self) -> "DealLoader":
+        if not isinstance(self.environment, Simulation):
+            raise InputError(
+                "test plays a frozen agent in a simulation. For a log: python -m replay evaluate --log --checkpoint"
+            )
+        return DealLoader(self.environment, self.rounds)
+
+    @property
+    def _agent(self) -> Agent:
+        assert self.trainer is not None
+        return cast(Agent, self.trainer.lightning_module)
+
+    @property
+    def finished(self) -> bool:
+        """Whether no round is left to play."""
+        return self.played >= self.rounds or self._ended
+
+    def play(self, count: int) -> None:
+        """Play the next rounds: deal, act, answer, observe."""
+        assert self.trainer is not None
+        agent, trainer = self._agent, self.trainer
+        # Design matrix and radii come first, so that other callbacks see the state after the round.
+        callbacks = sorted(
+            (callback for callback in trainer.callbacks if isinstance(callback, RoundCallback)),  # type: ignore[attr-defined]
+            key=lambda callback: not isinstance(callback, Confidence),
+        )
+        # A callback that leaves a hook as it is (like the one that writes files) is not called two thousand times.
+        by_round = [callback for callback in callbacks if overrides(callback, "on_round_end")]
+        by_window = [callback for callback in callbacks if overrides(callback, "on_window_end")]
+
+        def on_round(played: Round) -> None:
+            for callback in by_round:
+                callback.on_round_end(trainer, agent, played)
+
+        def on_window(window: Window) -> None:
+            for callback in by_window:
+                callback.on_window_end(trainer, agent, window)
+
+        together = all(map(contented, by_round))
+        # Inference mode saves a fifth of a round; what it makes must not stay in the agent's state.
+        with torch.inference_mode():
+            history = self.environment.play(agent, self.played, count, on_round, on_window if together else None)
+        agent.radius, agent.effective_dimension = agent.radius.clone(), agent.effective_dimension.clone()
+        # In a replay the replicas of all processes wait for each other at a call of TrainNN.
+        mine = (len(history.t), self.environment.ended)
+        # A simulation has no end, and the same rounds for all.
+        told = [mine] if isinstance(self.environment, Simulation) else gathered(trainer, mine)
+        self.played += max(rounds for rounds, _ in told)
+        self._ended = all(ended for _, ended in told)
+        agent.buffer.reserve(agent.rounds_before + self.played)
+        if not len(history.t):
+            return
+        valid = history.valid
+        check_finite("scores", history.score if valid is None else history.score[valid])
+        agent.buffer.append(history.x, history.reward, valid)
+        for callback in callbacks:
+            callback.on_rounds_end(trainer, agent, history)
+
+
+class RoundLoader:
+    """Each item plays ``update_every`` rounds and is the buffer after them.
+
+    It has a length, or else Lightning would ask for an item ahead of time: before the TrainNN that its rounds need.
+    """
+
+    def __init__(self, data: BanditData) -> None:
+        self.data = data
+        self.agent = data._agent
+
+    def __len__(self) -> int:
+        return -(-self.data.rounds // self.agent.update_every)
+
+    def __iter__(self) -> Iterator[TrainingBatch]:
+        data, agent, every = self.data, self.agent, self.agent.update_every
+        while not data.finished:
+            before, count = data.played, min(every, data.rounds - data.played)
+            for start in range(0, count, CHUNK):
+                data.play(min(CHUNK, count - start))
+            # a simulation has rounds for all
+            resting = None if isinstance(data.environment, Simulation) else agent.rounds < data.played
+            x, reward = agent.buffer.rows()
+            yield TrainingBatch(x, reward, resting, due=data.played == before + every)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"played": self.data.played}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.data.played = state_dict["played"]
+
+
+class DealLoader:
+    """Rounds behind those of the fit, for a frozen agent."""
+
+    BLOCK = 64
+
+    def __init__(self, environment: Simulation, rounds: int) -> None:
+        self.environment, self.rounds = environment, rounds
+
+    def __len__(self) -> int:
+        return -(-self.rounds // self.BLOCK)
+
+    def __iter__(self) -> Iterator[Deal]:
+        first, stop = self.rounds, 2 * self.rounds
+        for start in range(first, stop, self.BLOCK):
+            yield self.environment.deal(start, min(self.BLOCK, stop - start))

@@ -1,0 +1,72 @@
+"""Show what a log holds.
+
+DST is a log, or a directory above several. Numbers come from log.json; the other files are there and have their rows.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nl_lightning.core.statistics import CLICK_LEVEL, wilson
+from replay.logs.address import Address, address, size
+from replay.logs.schema import EVENTS_FILES, ITEMS_FILE, LOG_FILE
+from replay.logs.statistics import Contents, check_files, read_description
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "dst", metavar="DST", help="directory of a log, or above several; a path, or an address (s3://...)"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    console = Console()
+    for path in _logs(address(options.dst)):
+        log = read_description(path)
+        check_files(path, log)
+        table = Table(title=Text(str(path)), title_justify="left", show_header=False)
+        for name, text in _lines(path, log):
+            table.add_row(name, Text(text))
+        console.print(table)
+
+
+def _logs(path: Address) -> list[Address]:
+    """The log, or those below it, finished or not."""
+    below = {file.parent for name in (LOG_FILE, EVENTS_FILES) for file in path.rglob(name)} if path.is_dir() else set()
+    return [path] if path in below or not below else sorted(below)
+
+
+def _lines(path: Address, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    counts = Contents.of(path, log)
+    yield "policy", log["policy"]
+    yield "campaign", log["campaign"]
+    yield "rows", f"{counts.rows:,}"
+    yield "clicks", f"{counts.clicks:,}"
+    low, high = wilson(counts.clicks, counts.rows, CLICK_LEVEL)
+    yield "CTR", f"{counts.ctr:.4%} ({CLICK_LEVEL:.0%} interval {low:.4%} to {high:.4%})"
+    yield "logging", "uniform" if counts.uniform else "not uniform, as far as its propensities tell"
+    missing = counts.missing.get("propensity_score", 0)
+    if counts.propensity_low is None:
+        yield "propensities", "none"
+    else:
+        yield "propensities", f"{counts.propensity_low:.6g} to {counts.propensity_high:.6g}, {missing:,} missing"
+    yield "items", f"{log['items']:,}"
+    yield "events by position", _pairs({str(k): n for k, n in sorted(counts.positions.items())})
+    yield "user profiles", f"{counts.users:,}"
+    yield "categories", _pairs(counts.categories)
+    yield "highest affinity", f"{counts.affinity_high:g}"
+    yield "missing values", _pairs(counts.missing) or "none"
+    order = "in order" if counts.in_order else "not in order"
+    yield "time", f"{counts.first_time} to {counts.last_time}, {order}" if counts.first_time else "not known"
+    skipped = log.get("skipped", {"rows": 0, "first": []})
+    yield "skipped rows", "\n".join([f"{skipped['rows']:,}", *skipped["first"]])
+    files = [path / LOG_FILE, path / ITEMS_FILE, *path.glob(EVENTS_FILES)]
+    yield "files", f"{len(files)}, {sum(map(size, files)):,} bytes"
+
+
+def _pairs(counts: Mapping[str, int]) -> str:
+    return "\n".join(f"{name}: {number:,}" for name, number in counts.items())

@@ -1,0 +1,1 @@
+"""What a frozen policy would have earned: estimators, shards, processes."""

@@ -1,0 +1,251 @@
+"""A frozen agent over a log: one pass, whatever its length.
+
+An agent that does not learn gives an arm the same mean and bonus each time, and most arms of a log come again and
+again: the same kind of user, position and item, without affinity. Those are computed once and looked up; others are
+computed as they come.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from nl_lightning.agents.base import Agent
+from nl_lightning.core.errors import InputError
+from replay.evaluation.estimators import METRICS, Estimate, EventCounts, Totals, estimates
+from replay.logs.reader import Group, Log
+from replay.protocol.events import Setting, Shown
+from replay.protocol.features import Features
+
+_SCORES_AT_ONCE = 2_000_000
+"""Scores of arms that are held at once, over all replicas."""
+
+_AFFINITIES = 16
+"""Whole affinities below this are looked up; in the Open Bandit Dataset others are rare."""
+
+_ENTRIES = 32_000_000
+"""Arms that can be looked up, if there are no more of them."""
+
+_KNOWN = 4_000_000
+"""Arms that are kept, over all replicas."""
+
+_ARMS_AT_ONCE = 50_000
+"""Arms whose features are held at once."""
+
+
+def batch_size(setting: Setting, replicas: int) -> int:
+    return max(1, _SCORES_AT_ONCE // (setting.arms * replicas))
+
+
+def batches(
+    log: Log, features: Features, setting: Setting, replicas: int, groups: Sequence[Group] | None = None
+) -> Iterator[Shown]:
+    """The whole log, or some of its row groups. The next one is read while the last one is worked on."""
+    size = batch_size(setting, replicas)
+
+    def read(group: Group) -> Shown:
+        return Shown.of(log, group, features, setting)[0]
+
+    for whole in _ahead(read, log.groups if groups is None else groups):
+        for start in range(0, len(whole.row), size):
+            yield whole.slice(start, start + size)
+
+
+def _ahead(read: Callable[[Group], Shown], groups: Sequence[Group]) -> Iterator[Shown]:
+    """What is read of each group, by a second thread; not where there is one thread to use and nothing to wait for."""
+    if torch.get_num_threads() == 1 and all(isinstance(group.file, Path) for group in groups):
+        yield from map(read, groups)
+        return
+    with ThreadPoolExecutor(1) as reader:
+        coming = deque(reader.submit(read, group) for group in groups[:1])
+        for group in groups[1:]:
+            ready = coming.popleft().result()
+            coming.append(reader.submit(read, group))
+            yield ready
+        yield from (last.result() for last in coming)
+
+
+class FrozenAgent:
+    """An agent that is asked which arms it would choose, and learns nothing."""
+
+    def __init__(self, agent: Agent, features: Features) -> None:
+        self.agent = agent
+        self.features = features.to(agent.network.weights[0])
+        self._contexts = self._number_users() * features.positions
+        entries = _AFFINITIES * self._contexts * len(features.item)
+        self._place: Tensor | None = None
+        if entries <= _ENTRIES:
+            # Where (affinity, user, position, item) stands among the known arms, -1 where it is not known. Nearly all
+            # affinities are 0: in this order the entries that are looked up lie side by side.
+            self._place = torch.full((entries,), -1, dtype=torch.int32, device=agent.device)
+        # the score, which is the same each time, or what Thompson sampling draws it from: mean and bonus
+        columns = 2 if agent.thompson else 1
+        self._known = torch.empty(agent.replicas, 0, columns, dtype=torch.float64, device=agent.device)
+        self._count = 0
+
+    def _number_users(self) -> int:
+        """Give each combination of the four categories a number below the result: a sum of four numbers.
+
+        A feature with C categories has C + 1 of them, the last one for what is unseen or missing.
+        """
+        rows, stride = len(self.features.user), 1
+        self._part_of_number = torch.zeros(rows, 4, dtype=torch.long, device="cpu")
+        start = 0
+        for feature, names in enumerate(self.features.categories):
+            self._part_of_number[start : start + len(names), feature] = torch.arange(len(names), device="cpu") * stride
+            self._part_of_number[-1, feature] = len(names) * stride
+            start, stride = start + len(names), stride * (len(names) + 1)
+        self._part_of_number = self._part_of_number.to(self.agent.device)
+        return stride
+
+    def look_up(self, batch: Shown) -> Tensor:
+        """(R, N, K, 1), the scores, or (R, N, K, 2), the means and bonuses of a Thompson agent"""
+        if self._place is None:
+            everything = torch.ones_like(batch.item, dtype=torch.bool)
+            return self._compute(batch, *everything.nonzero(as_tuple=True)).unflatten(1, batch.item.shape)
+        number = self._part_of_number.gather(0, batch.codes).sum(1)
+        context = (number * self.features.positions + batch.position - 1).unsqueeze(1)
+        step = batch.affinity.long()
+        step_context = step.clamp_max(_AFFINITIES - 1) * self._contexts + context
+        key = step_context * len(self.features.item) + batch.item
+        place = self._place[key]
+        # affinities that are no small whole numbers have no place
+        special = (batch.affinity != step) | (step >= _AFFINITIES)
+        new = (place < 0) & ~special
+        if new.any():
+            self._learn_arms(batch, key, new)
+            place = self._place[key]
+            special |= place < 0
+        found = self._known[:, place.clamp_min_(0).long()]
+        if special.any():
+            found[:, special] = self._compute(batch, *special.nonzero(as_tuple=True))
+        return found
+
+    def _learn_arms(self, batch: Shown, key: Tensor, new: Tensor) -> None:
+        """Compute the new arms of a batch, each once, as far as there is room."""
+        assert self._place is not None
+        event, slot = new.nonzero(as_tuple=True)
+        fresh, index = key[new].unique(return_inverse=True)
+        # any of the places of a key serves
+        one = torch.empty_like(fresh).scatter_(0, index, torch.arange(len(index), device=index.device))
+        room = _KNOWN // self.agent.replicas - self._count
+        fresh, one = fresh[:room], one[:room]
+        stop = self._count + len(fresh)
+        if stop > self._known.shape[1]:
+            grown = self._known.new_empty(self.agent.replicas, 2 * stop, self._known.shape[2])
+            grown[:, : self._count] = self._known[:, : self._count]
+            self._known = grown
+        self._known[:, self._count : stop] = self._compute(batch, event[one], slot[one])
+        self._place[fresh] = torch.arange(self._count, stop, dtype=torch.int32, device=fresh.device)
+        self._count = stop
+
+    def picked(self, values: Tensor, batch: Shown, draw: int = 0) -> Tensor:
+        """(R, N): the chosen arm, given what was looked up; ``draw`` numbers repeated draws."""
+        agent, arms = self.agent, batch.item.shape[1]
+        rows = batch.row.cpu()
+        numbers = [agent.noise.of_rows(replica, rows, arms, draw) for replica in range(agent.replicas)]
+        uniform = torch.stack([u for u, _ in numbers]).to(values)
+        if not agent.thompson:
+            return agent.best(values.squeeze(-1), uniform)
+        mean, bonus = values.unbind(-1)
+        normal = torch.stack([n for _, n in numbers if n is not None]).to(values)
+        return agent.best(torch.addcmul(mean, bonus, normal), uniform)
+
+    def _compute(self, batch: Shown, event: Tensor, slot: Tensor) -> Tensor:
+        """(R, M, 1 or 2), as in ``look_up``, of single arms (M,), given by their event and their place in it."""
+        parts = []
+        for start in range(0, len(event), _ARMS_AT_ONCE):
+            e, k = event[start : start + _ARMS_AT_ONCE], slot[start : start + _ARMS_AT_ONCE]
+            item, affinity = batch.item[e, k].unsqueeze(1), batch.affinity[e, k].unsqueeze(1)
+            arms = self.features.arms(batch.codes[e], batch.position[e], item, affinity).squeeze(1)
+            mean, bonus = self.agent.mean_and_bonus(arms.unsqueeze(0).expand(self.agent.replicas, -1, -1))
+            parts.append(torch.stack([mean, bonus] if self.agent.thompson else [mean + bonus], dim=-1))
+        return torch.cat(parts, dim=1) if parts else self._known[:, :0]
+
+
+class Evaluation(L.LightningModule):
+    """``trainer.test`` of a frozen agent on the batches of a log.
+
+    Args:
+        agent: the agent; all of its replicas are evaluated.
+        features: those that it was trained with.
+        rows: of the log.
+        draws: Monte Carlo draws for the action probabilities of a Thompson agent.
+    """
+
+    def __init__(self, agent: Agent, features: Features, rows: int, draws: int = 1) -> None:
+        super().__init__()
+        self.agent, self.features, self.draws = agent, features, draws
+        self.estimates = estimates(agent.replicas, rows, totals=Totals)
+        self.counts = EventCounts()
+
+    def on_test_start(self) -> None:
+        self.frozen = FrozenAgent(self.agent, self.features)
+
+    def on_test_epoch_start(self) -> None:
+        self.estimates.reset()
+        self.counts.reset()
+
+    @torch.inference_mode()
+    def test_step(self, batch: Shown, batch_idx: int) -> None:
+        if not len(batch.row):
+            # the share of a process that has no row group
+            return
+        values = self.frozen.look_up(batch)
+        match = self.frozen.picked(values, batch) == batch.logged
+        probability = match.double()
+        for draw in range(1, self.draws):
+            probability += self.frozen.picked(values, batch, draw) == batch.logged
+        probability /= self.draws
+        weight = probability / batch.propensity
+        # Var(pi) of a mean over D draws, estimated by pi (1 - pi) / (D - 1)
+        spread = probability * (1 - probability) / max(self.draws - 1, 1) * (batch.click / batch.propensity).square()
+        self.estimates.update(batch.row, batch.click, match, batch.kept, weight, spread)
+        self.counts.update(batch.logged, batch.kept, batch.codes == len(self.features.user) - 1)
+
+    def on_test_epoch_end(self) -> None:
+        """Add up what all processes have; torchmetrics keeps the results."""
+        self.estimates.compute()
+        self.counts.compute()
+
+    def results(self) -> dict[str, Estimate]:
+        """The estimates, by their names."""
+        return {name: Estimate(*map(self._of_replicas, self.estimates.compute()[name])) for name in METRICS}
+
+    def totals(self) -> dict[str, Tensor]:
+        """The sums (R,), by their names."""
+        computed = self.estimates.compute()
+        return {name: self._of_replicas(value) for name, value in computed.items() if name not in METRICS}
+
+    def _of_replicas(self, value: Tensor) -> Tensor:
+        # torchmetrics makes a number of a tensor with one entry
+        return value.reshape(self.agent.replicas)
+
+
+def rejected(evaluation: Evaluation, log: Log) -> Sequence[dict[str, Any]]:
+    """Of each replica, what became of the events."""
+    totals, counts = evaluation.totals(), evaluation.counts.compute()
+    seen = {int(number) for number in totals["events"]}
+    if seen != {log.rows}:
+        raise InputError(
+            f"The log has {log.rows:,} events, and {min(seen):,} were evaluated. Leave limit_test_batches out and "
+            "take strategy='ddp', which starts processes that keep their numbers."
+        )
+    return [
+        {
+            "accepted": int(accepted),
+            "seen": log.rows,
+            "rejected": {
+                "another arm chosen": log.rows - counts.outside - counts.corrected - int(accepted),
+                "not in the candidate set": counts.outside,
+                "propensity correction": counts.corrected,
+            },
+            "bad_rows": log.skipped,
+        }
+        for accepted in totals["matches"].tolist()
+    ]

@@ -1,0 +1,202 @@
+"""The bridge to the Open Bandit Pipeline (obp): a log as its data set, an agent as its policy, its estimators.
+
+obp holds a whole log in memory, with an entry for every (event, item, position): it is for logs of moderate length.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from obp.dataset import OpenBanditDataset
+from obp.ope import (
+    DirectMethod,
+    DoublyRobust,
+    InverseProbabilityWeighting,
+    OffPolicyEvaluation,
+    RegressionModel,
+    ReplayMethod,
+    SelfNormalizedInverseProbabilityWeighting,
+)
+from obp.policy import BaseContextualPolicy
+from sklearn.linear_model import LogisticRegression
+
+from nl_lightning.agents.base import Agent
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.types import Choice
+from replay.evaluation.evaluator import FrozenAgent, batches
+from replay.logs.reader import Log
+from replay.protocol.candidates import candidates
+from replay.protocol.events import Setting
+from replay.protocol.features import USER_DIM, Features
+
+_ENTRIES = 100_000_000
+"""Entries of an action distribution, of which obp and we hold several at a time: 0.8 GB each."""
+
+
+@dataclass
+class LogDataset(OpenBanditDataset):
+    """A log as obp's data set, with our features: obp's own preprocessing does not work with pandas 3.
+
+    The context of an event is [u (16), position, affinity with each item (n)], scaled as the features are; the context
+    of an action is the item's v (8).
+    """
+
+    log: Log = field(kw_only=True)
+    features: Features = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.load_raw_data()
+        self.pre_process()
+
+    def load_raw_data(self) -> None:
+        events = [self.log.events(group) for group in self.log.groups]
+        self._events = events
+        self.data = np.empty((self.log.rows, 0))
+        self.action = torch.cat([part.item for part in events]).numpy()
+        self.position = torch.cat([part.position for part in events]).numpy() - 1
+        self.reward = torch.cat([part.click for part in events]).numpy()
+        self.pscore = torch.cat([part.propensity for part in events]).numpy()
+        if np.isnan(self.pscore).any():
+            raise InputError(f"{self.log.path}: obp needs the propensity of every event, and some are missing.")
+
+    def pre_process(self) -> None:
+        features, n = self.features, self.log.n_items
+        rows = []
+        for events in self._events:
+            user = features.user[features.encode(events)[0]].sum(1)
+            position = features.scaled_position(events.position).unsqueeze(1)
+            affinity = candidates(events, "all", n, n, 0).affinity
+            rows.append(torch.cat([user, position, features.scaled_affinity(affinity)], dim=1))
+        self.context = torch.cat(rows).numpy()
+        self.action_context = features.item.numpy()
+
+    @property
+    def n_actions(self) -> int:
+        return self.log.n_items
+
+
+@dataclass
+class AgentPolicy(BaseContextualPolicy):
+    """An agent as a policy of obp, for ``run_bandit_simulation`` on a ``LogDataset``: it chooses among all items.
+
+    An agent has one replica here. TrainNN runs every ``update_every`` rewards, as in a fit.
+    """
+
+    dim: int = 0
+    n_actions: int = 0
+    agent: Agent = field(kw_only=True)
+    features: Features = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.agent.replicas != 1:
+            raise InputError(f"A policy of obp is one replica, this agent has {self.agent.replicas}.")
+        self.n_actions = len(self.features.item)
+        self.dim = USER_DIM + 1 + self.n_actions
+        super().__post_init__()
+        self.policy_name = self.agent.name
+        self._choice: Choice | None = None
+
+    def select_action(self, context: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(len_list,): the position is in the context, so that all places of the list hold its item."""
+        self._choice = self.agent.act(self._arms(context))
+        return np.full(self.len_list, int(self._choice.arm[0]))
+
+    def update_params(self, action: int, reward: float, context: NDArray[np.float64]) -> None:
+        """Learn the reward of the action that was selected last."""
+        if self._choice is None or int(self._choice.arm[0]) != action:
+            raise InputError(f"{self.agent.name} learns from what it has chosen last, which is not item {action}.")
+        self.n_trial += 1
+        self.agent.observe(self._choice, torch.tensor([reward], device=self.agent.device))
+        if self.n_trial % self.agent.update_every == 0:
+            self.agent.train_nn()
+
+    def _arms(self, context: NDArray[np.float64]) -> torch.Tensor:
+        """(n, 42)"""
+        user, position, affinity = torch.from_numpy(context[0]).split([USER_DIM, 1, self.n_actions])
+        n, a = self.n_actions, affinity.unsqueeze(1)
+        item = self.features.item.double().cpu()
+        return torch.cat([user.expand(n, -1), item, position.expand(n, 1), a, user * a], dim=1)
+
+
+def check_size(log: Log) -> None:
+    """Refuse a log that is too long for obp's arrays."""
+    entries = log.rows * log.n_items * log.positions
+    if entries > _ENTRIES:
+        raise InputError(
+            f"{log.path} has {log.rows:,} events: obp would need arrays of {entries:,} entries, and {_ENTRIES:,} are "
+            "the most here. Evaluate without obp, or convert a shorter log."
+        )
+
+
+def action_distribution(
+    agent: Agent, features: Features, log: Log, setting: Setting, draws: int = 1, replica: int = 0
+) -> tuple[NDArray[np.float64], float]:
+    """The probability (events, items, positions) with which a frozen agent shows an item, and its standard error.
+
+    The probabilities of a Thompson agent are frequencies over Monte Carlo draws; the error is the largest one of an
+    entry, sqrt(p (1 - p) / draws). Other agents choose one item for certain, and the error is 0.
+    """
+    check_size(log)
+    distribution = np.zeros((log.rows, log.n_items, log.positions))
+    frozen = FrozenAgent(agent, features)
+    for batch in batches(log, features, setting, agent.replicas):
+        values = frozen.look_up(batch)
+        for draw in range(draws):
+            arm = frozen.picked(values, batch, draw)[replica]
+            item = batch.item.gather(1, arm.unsqueeze(1)).squeeze(1)
+            # the agent knows the position; obp looks at that of the event only
+            distribution[batch.row.numpy(), item.numpy()] += 1 / draws
+    # 20 times 1/20 is not quite 1, and obp compares with 1
+    distribution = np.round(distribution * draws) / draws
+    return distribution, float(np.sqrt(distribution * (1 - distribution) / draws).max())
+
+
+def off_policy_estimates(
+    agent: Agent, features: Features, log: Log, setting: Setting, draws: int = 1, replica: int = 0, seed: int = 0
+) -> dict[str, Any]:
+    """obp's DM, IPW, SNIPW, DR and Replay of a frozen agent, with obp's bootstrap intervals over events."""
+    check_size(log)
+    feedback = LogDataset(
+        behavior_policy="random", campaign="all", log=log, features=features
+    ).obtain_batch_bandit_feedback()
+    distribution, error = action_distribution(agent, features, log, setting, draws, replica)
+    model = RegressionModel(
+        n_actions=log.n_items,
+        len_list=log.positions,
+        action_context=feedback["action_context"],
+        base_model=LogisticRegression(max_iter=1000, C=1.0),
+    )
+    rewards = model.fit_predict(
+        context=feedback["context"],
+        action=feedback["action"],
+        reward=feedback["reward"],
+        pscore=feedback["pscore"],
+        position=feedback["position"],
+        action_dist=distribution,
+        n_folds=2,
+        random_state=seed,
+    )
+    estimators = [
+        DirectMethod(),
+        InverseProbabilityWeighting(),
+        SelfNormalizedInverseProbabilityWeighting(),
+        DoublyRobust(),
+    ]
+    if draws == 1:
+        # obp's replay counts actions that are certain, and a mean over draws has none
+        estimators.append(ReplayMethod())
+    evaluation = OffPolicyEvaluation(bandit_feedback=feedback, ope_estimators=estimators)
+    arguments = {"action_dist": distribution, "estimated_rewards_by_reg_model": rewards}
+    values = evaluation.estimate_policy_values(**arguments)
+    bands = evaluation.estimate_intervals(**arguments, alpha=0.05, n_bootstrap_samples=100, random_state=seed)
+    found = {
+        name: {
+            "value": float(value),
+            "low": float(bands[name]["95.0% CI (lower)"]),
+            "high": float(bands[name]["95.0% CI (upper)"]),
+        }
+        for name, value in values.items()
+    }
+    return {"draws": draws, "action_probability_error": error, "estimates": found}

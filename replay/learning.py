@@ -1,0 +1,283 @@
+"""A log as an environment: agents learn on it by rejection sampling.
+
+An agent does not change between two events that it accepts, so it scores many events at once and takes the first one
+whose logged item it picks. Replicas accept different events; each has its own place in the log, and they wait for each
+other at a call of TrainNN only.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor
+
+from nl_lightning.core.checks import check_whole
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.replicas import Share, accompanied
+from nl_lightning.core.types import History
+from nl_lightning.designs.diagonal import DiagonalDesign
+from nl_lightning.environments import Environment, OnRound, OnWindow
+from replay.foreseen import events_at_once, play_block_ahead
+from replay.formats.sample import bundled_log
+from replay.logs.reader import Log
+from replay.matching import Block, Played, history, play_block
+from replay.protocol.candidates import Protocol, check_protocol
+from replay.protocol.events import Place, Setting, Shown, ShownGroup
+from replay.protocol.features import DIM, Features
+from replay.protocol.rejection import Rule, check_rule, floor_note
+
+if TYPE_CHECKING:
+    from nl_lightning.agents.base import Agent
+
+_BYTES = 100_000_000
+"""What the arms that are evaluated at once may take, over all replicas."""
+
+_CACHE_BYTES = 200_000_000
+"""Row groups that are kept because a replica may still be there."""
+
+
+@final
+class ReplayLog(Environment):
+    """Logged clicks: an agent that picks the logged item sees whether it was clicked, another one sees nothing.
+
+    Args:
+        log: directory of a log (``python -m replay convert``), a path or an address (``s3://bucket/log``); left out,
+            the sample random/all that obp carries.
+        candidates: which items an event shows. ``affinity``: the logged one and those with the user's highest affinity
+            (the paper's protocol; the set depends on the logged item, so the CTR is that of no single policy).
+            ``uniform``: drawn uniformly, whatever was logged; events whose logged item is not among them are left out.
+            ``all``: all items. The last two are unbiased.
+        arms: number K of items that an event shows (not for ``all``).
+        rejection: which events count. ``propensity``: they are kept with probability c / propensity, which undoes the
+            preferences of the logging policy and keeps everything of a uniform log. ``match``: all; refused for a log
+            that is not uniform. ``biased-match``: all, whatever the log.
+        propensity_floor: the constant c; left out, the smallest propensity of the log. A larger one keeps more events,
+            but prefers items whose propensity is below it.
+        fit_rows: events that features are fitted on, the first ones of the log; left out, all of them.
+        seed: seed of the candidate sets and of the propensity correction; all replicas see the same.
+    """
+
+    dim = DIM
+    knows_regret = False
+
+    def __init__(
+        self,
+        log: str | None = None,
+        candidates: Protocol = "affinity",
+        arms: int = 5,
+        rejection: Rule = "propensity",
+        propensity_floor: float | None = None,
+        fit_rows: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_whole(0, seed=seed)
+        if fit_rows is not None:
+            check_whole(1, fit_rows=fit_rows)
+        self.log = Log(bundled_log() if log is None else log)
+        self.arms = check_protocol(candidates, arms, self.log.n_items)
+        self.rejection = rejection
+        c = check_rule(rejection, propensity_floor, self.log.contents, str(self.log.path))
+        self.setting = Setting(candidates, self.arms, c, seed)
+        self.fit_rows = fit_rows
+        self.features: Features | None = None
+        self._places: list[Place] = []
+
+    # ---- state ----------------------------------------------------------------------------------------------------
+
+    def prepare(self, seeds: Sequence[int], like: Tensor, share: Share | None = None) -> None:
+        self._like = like
+        self._share = share or Share.whole(len(seeds))
+        self._moved: Features | None = None
+        self._places = [Place(self.log) for _ in seeds]
+        self._alive = [True] * len(seeds)
+        self._shown: OrderedDict[int, ShownGroup] = OrderedDict()
+        self._unseen: dict[int, tuple[int, int]] = {}
+
+    @property
+    def ended(self) -> bool:
+        return not any(
+            alive and place.group < place.groups for alive, place in zip(self._alive, self._places, strict=True)
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        features = None if self.features is None else self.features.state_dict()
+        places = [place.state() for place in self._places[: self._share.own]]
+        settings = {"candidates": self.setting.protocol, "arms": self.arms}
+        log = self._log_identity()
+        return {"features": features, "places": places, "unseen": self._unseen, "log": log, "settings": settings}
+
+    @staticmethod
+    def join(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        features = next((state["features"] for state in states if state["features"] is not None), None)
+        places = [place for state in states for place in state["places"]]
+        # of each row group that somebody has seen
+        unseen = {group: count for state in states for group, count in state["unseen"].items()}
+        return {**states[0], "features": features, "places": places, "unseen": unseen}
+
+    def _log_identity(self) -> dict[str, Any]:
+        """What tells this log from another one."""
+        contents = self.log.contents.to_json()
+        return {**{name: self.log.description[name] for name in ("source", "parts")}, **contents}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        now, then = self._log_identity(), state["log"]
+        differing = [f"{name} was {then.get(name)}, is {now.get(name)}" for name in now if now[name] != then.get(name)]
+        if differing:
+            raise InputError(
+                f"{self.log.path} is not the log that this run began with: {differing[0]}. "
+                "Put the old log back to go on, or begin a new run."
+            )
+        self.features, self._moved = None, None
+        if state["features"] is not None:
+            self.features = Features.from_state_dict(state["features"])
+            self.features.check(self.log)
+        self._unseen = dict(state["unseen"])
+        for place, replica in zip(self._places, self._share.replicas, strict=True):
+            place.go_to(*state["places"][replica])
+
+    def counts(self) -> dict[str, Any]:
+        """What became of the events, and what the log is."""
+        contents, shown = self.log.contents, list(self._unseen.values())
+        unseen, missing = (sum(pair[i] for pair in shown) for i in range(2))
+        return {
+            "log": {
+                "path": str(self.log.path),
+                "policy": self.log.description.get("policy"),
+                "campaign": self.log.description.get("campaign"),
+                "events": contents.rows,
+                "clicks": contents.clicks,
+                "ctr": contents.ctr,
+                "uniform": contents.uniform,
+                "bad_rows": self.log.skipped,
+            },
+            "candidates": self.setting.protocol,
+            "rejection": self.rejection,
+            "propensity_floor": self.setting.c,
+            "propensity_note": floor_note(self.setting.c, contents),
+            "unseen_categories": unseen,
+            "missing_categories": missing,
+            "replicas": [place.counts() for place in self._places],
+        }
+
+    # ---- rounds ---------------------------------------------------------------------------------------------------
+
+    def play(
+        self, agent: "Agent", start: int, count: int, on_round: OnRound, on_window: OnWindow | None = None
+    ) -> History:
+        alive = torch.ones_like(agent.diverged_at, dtype=torch.bool) if agent.alive is None else agent.alive
+        self._alive = alive.tolist()
+        missing = torch.where(alive, count, 0)
+        blocks: list[Played] = []
+        together = 0 if on_window is None else events_at_once(agent, self.arms, count)
+        some = not together and isinstance(agent.design, DiagonalDesign)
+        with agent.room_for(count, start):
+            while any(wanted := missing.tolist()):
+                block = self._block(agent, wanted, together, some)
+                if block is None:
+                    break
+                if on_window is None or not together:
+                    played = play_block(agent, block, missing, start + count, on_round)
+                else:
+                    played = play_block_ahead(agent, block, missing, on_window)
+                blocks.append(played)
+                missing = played.missing
+                for place, passed, accepted in zip(
+                    self._places, played.passed.tolist(), played.accepted.sum(1).tolist(), strict=True
+                ):
+                    place.accepted += accepted
+                    place.advance(passed, self._group)
+        return history(blocks, start, count - int(missing[alive].min()) if blocks else 0, agent)
+
+    def _group(self, number: int) -> ShownGroup:
+        """The events of a row group that are shown to agents."""
+        if number in self._shown:
+            self._shown.move_to_end(number)
+            return self._shown[number]
+        if self.features is None:
+            self.features = Features.fit(self.log, self.fit_rows)
+        group = self.log.groups[number]
+        events, unseen = Shown.of(self.log, group, self.features, self.setting)
+        self._unseen[number] = (unseen.unseen, unseen.missing)
+        in_set = events.logged >= 0
+        thinned = in_set & ~events.kept
+        index = (in_set & ~thinned).nonzero().flatten()
+        # what lies behind, once i of the shown events are passed: rows, not in the set, thinned
+        passed = torch.stack([torch.ones_like(in_set), ~in_set, thinned], dim=1).cumsum(0)
+        behind = torch.cat([torch.zeros_like(passed[:1]), passed[index], passed[-1:]])
+        left = Shown(*(column[index].to(self._like.device) for column in events))
+        self._shown[number] = ShownGroup(left._replace(row=left.row.cpu()), behind)
+        while sum(group.bytes for group in self._shown.values()) > _CACHE_BYTES and len(self._shown) > 1:
+            self._shown.popitem(last=False)
+        return self._shown[number]
+
+    def _block(self, agent: "Agent", missing: list[int], together: int, some: bool) -> "Block | None":
+        """The next events of every replica that misses rounds, evaluated; None where there are none.
+
+        ``together`` are looked at at once, or where that is 0 as many as the next match is likely to be among.
+        With ``some`` replicas that have no events are left out.
+        """
+        # An observation in float64, its factors in the network's precision and copies of both; the norm of a full
+        # design matrix, of the events of a window only, needs whole gradients.
+        arms = self.arms * len(missing)
+        room = max(1, _BYTES // (32 * sum(agent.observation_columns) * arms))
+        shapes = agent.network.shapes if agent.theory is None else agent.theory.shapes
+        gradient = sum(out * fan_in for out, fan_in in shapes) if agent.design_kind == "full" else 1
+        # the last event of a window is not searched
+        window = together or max(2, min(3 * self.arms + 2, room, _BYTES // (32 * gradient * arms)))
+        parts = [
+            place.events(min(place.expected(rounds, self.arms) + window, room), self._group) if rounds else []
+            for place, rounds in zip(self._places, missing, strict=True)
+        ]
+        lengths = [sum(len(part.row) for part in replica) for replica in parts]
+        if not any(lengths):
+            return None
+        everybody = list(range(len(parts)))
+        shown = [replica for replica in everybody if lengths[replica]] if some else everybody
+        replicas = None
+        if shown != everybody:
+            shown = accompanied(shown, len(parts))
+            replicas = torch.tensor(shown, device=self._like.device)
+        filler = next(part for replica in parts for part in replica).slice(0, 1)
+        padded, device = max(lengths) + window, self._like.device
+        joined = [_joined(parts[replica] or [filler], padded) for replica in shown]
+        events = Shown(*(torch.stack(column) for column in zip(*joined, strict=True)))
+        length = torch.tensor([lengths[replica] for replica in shown], device=device)
+        padding = torch.arange(padded, device=device) >= length.unsqueeze(1)
+        features = self._moved_features().arms(events.codes, events.position, events.item, events.affinity)
+        head = 2 + agent.thompson
+        mean, _, scored = agent.evaluate(features.flatten(1, 2), spare=head, replicas=replicas)
+        noise = [_noise(agent, replica, rows, self.arms) for replica, rows in zip(shown, events.row, strict=True)]
+        scored[..., 0] = mean
+        scored[..., 1:head] = torch.stack(noise).flatten(1, 2)
+        return Block(
+            replicas=replicas,
+            window=window,
+            length=length,
+            row=events.row,
+            click=events.click.to(self._like),
+            logged=events.logged.masked_fill(padding, -1),
+            arms=features,
+            scored=scored.unflatten(1, (padded, self.arms)),
+        )
+
+    def _moved_features(self) -> Features:
+        """The features on the device and in the precision of the agent."""
+        if self._moved is None:
+            assert self.features is not None
+            self._moved = self.features.to(self._like)
+        return self._moved
+
+
+def _joined(parts: list[Shown], length: int) -> Shown:
+    """Events one behind the other, the last one repeated up to a length."""
+    columns = zip(*parts, strict=True)
+    whole = [torch.cat(column) if len(parts) > 1 else column[0] for column in columns]
+    index = torch.arange(length, device="cpu").clamp_max(len(whole[0]) - 1)
+    return Shown(*(column[index.to(column.device)] for column in whole))
+
+
+def _noise(agent: "Agent", replica: int, rows: Tensor, arms: int) -> Tensor:
+    """The replica's random numbers for rows of the log: (C, K, 1), uniform, or (C, K, 2), uniform and normal."""
+    numbers = agent.noise.of_rows(replica, rows, arms)
+    return torch.stack([drawn for drawn in numbers if drawn is not None], dim=-1)

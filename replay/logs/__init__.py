@@ -1,0 +1,1 @@
+"""Logs in Parquet: schema, reader, writer, statistics, file systems."""

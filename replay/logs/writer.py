@@ -1,0 +1,147 @@
+"""Writes a log in parts, each whole or absent, so that a writer that was stopped goes on behind the last part."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.files import write_beside
+from replay.logs.schema import EVENTS, EVENTS_FILES, FORMAT, ITEMS, ITEMS_FILE, LOG_FILE, ROW_GROUP, VERSION
+from replay.logs.statistics import Counter
+
+PART_ROWS = 8 * ROW_GROUP
+"""Rows of a part, if those who write do not end it earlier."""
+
+_PROGRESS = b"nl_lightning.runs.progress"
+_VERSION = b"nl_lightning.version"
+_SOURCE = b"nl_lightning.source"
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Have the directory of a log alone, made if need be; the claim ends with the process."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; a log is a directory.")
+    path.mkdir(parents=True, exist_ok=True)
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            flock(directory, LOCK_EX | LOCK_NB)
+        except OSError as error:
+            raise InputError(f"{path} is being written by another process. Wait for it.") from error
+        yield
+    finally:
+        os.close(directory)
+        # what failed before anything was written leaves nothing
+        with suppress(OSError):
+            path.rmdir()
+
+
+class LogWriter:
+    """Writes events into the log ``path``; ``source`` says where they come from and must agree when a writer goes on.
+
+    ``progress`` is whatever the caller gave with the last events of the last part that is there (None in a new log):
+    it tells where to go on.
+    """
+
+    def __init__(self, path: Path, items: pa.Table, source: dict[str, Any]) -> None:
+        self.path, self.source = path, source
+        self.items = items.cast(ITEMS)
+        self.progress: Any = None
+        self._pending: list[pa.Table] = []
+        self._counter = Counter(items.num_rows)
+        self._parts: list[int] = []
+        if (path / LOG_FILE).exists():
+            raise InputError(f"{path} already holds a log. Choose another directory, or remove this one.")
+        if path.is_dir():
+            self._go_on()
+        elif path.exists():
+            raise InputError(f"{path} is a file; a log is a directory.")
+        path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def rows(self) -> int:
+        """Events in parts that are written."""
+        return self._counter.contents.rows
+
+    def add(self, events: pa.Table, progress: Any) -> None:
+        """Take events; ``progress`` describes, as JSON, the state of the source behind them."""
+        self._pending.append(events.cast(EVENTS))
+        self.progress = progress
+        if sum(table.num_rows for table in self._pending) >= PART_ROWS:
+            self._flush()
+
+    def finish(self, **description: Any) -> None:
+        """Write the last part and what the log holds as a whole."""
+        self._flush()
+        if not self.rows:
+            raise InputError(f"There is no event to write into {self.path}: the log is empty.")
+        log = {
+            "format": FORMAT,
+            "version": VERSION,
+            **description,
+            "items": self.items.num_rows,
+            "parts": self._parts,
+            "source": self.source,
+            "contents": self._counter.contents.to_json(),
+        }
+        write_beside(self.path / LOG_FILE, lambda file: file.write_text(json.dumps(log, indent=2) + "\n"))
+
+    def _flush(self) -> None:
+        if self._pending:
+            if not self._parts:
+                self._write(self.items, ITEMS_FILE, None)
+            table = pa.concat_tables(self._pending, promote_options="none").unify_dictionaries().combine_chunks()
+            self._pending = []
+            self._write(table, EVENTS_FILES.replace("*", f"{len(self._parts):05d}"), self.progress)
+            self._parts.append(table.num_rows)
+            self._counter.add(table)
+
+    def _write(self, table: pa.Table, name: str, progress: Any) -> None:
+        metadata = {_VERSION: str(VERSION), _SOURCE: json.dumps(self.source), _PROGRESS: json.dumps(progress)}
+        described = table.replace_schema_metadata(metadata)
+        write_beside(
+            self.path / name,
+            # With checksums, bytes that change on a disk are an error, and not other clicks.
+            lambda file: pq.write_table(
+                described, file, compression="zstd", row_group_size=ROW_GROUP, write_page_checksum=True
+            ),
+        )
+
+    def _go_on(self) -> None:
+        """Count what is there, if it comes from the same source."""
+        parts = sorted(self.path.glob(EVENTS_FILES))
+        known = {*parts, self.path / ITEMS_FILE}
+        others = [file for file in self.path.iterdir() if file not in known and not file.name.startswith(".")]
+        if others:
+            raise InputError(
+                f"{self.path} is not empty and holds no log, but {others[0].name}. Choose another directory."
+            )
+        expected = [EVENTS_FILES.replace("*", f"{number:05d}") for number in range(len(parts))]
+        for file in sorted(known):
+            if not file.exists():
+                continue
+            try:
+                metadata = pq.read_schema(file).metadata or {}
+                source, version = json.loads(metadata[_SOURCE]), metadata[_VERSION]
+                progress = json.loads(metadata[_PROGRESS])
+                table = pq.read_table(file)
+            except (pa.ArrowException, KeyError, OSError) as error:
+                raise InputError(
+                    f"{file} is not a part of a log, or is damaged. Remove {self.path}, begin anew."
+                ) from error
+            if source != self.source or version != str(VERSION).encode() or [part.name for part in parts] != expected:
+                raise InputError(
+                    f"{self.path} was begun from another source, or the source has changed. Remove it to begin anew."
+                )
+            if file in parts:
+                self.progress = progress
+                self._parts.append(table.num_rows)
+                self._counter.add(table)

@@ -1,0 +1,1 @@
+"""What an agent is shown and what counts: features, candidate sets, rejection."""

@@ -1,0 +1,190 @@
+"""The features of an (event, item) pair, 42 numbers:
+
+    x = [u (16), v (8), position, a, u * a (16)]
+
+u: the user's four categories, one-hot, truncated SVD;  v: the item's three categories, one-hot, and its number,
+truncated SVD;  position: scaled to [-1, 1];  a: affinity, log1p, scaled to [-1, 1].
+One-hot and then SVD is linear: u is the sum of four rows of a table, v a row of another one, fitted once.
+A category that the fit has not seen, or that is missing, adds nothing to u: a row of zeros.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nl_lightning.core.errors import InputError
+from replay.logs.reader import Events, Log
+from replay.logs.schema import ITEM_FEATURES, ITEM_NUMBER, USER_FEATURES
+
+USER_DIM, ITEM_DIM = 16, 8
+DIM = 2 * USER_DIM + ITEM_DIM + 2
+"""42"""
+
+
+class Unseen(NamedTuple):
+    """Values of user features without an entry in the table."""
+
+    unseen: int
+    """categories that the fit has not seen"""
+    missing: int
+
+
+class Features:
+    """The fitted tables, on the CPU in float64 until ``to`` moves them."""
+
+    def __init__(
+        self,
+        categories: Sequence[Sequence[str]],
+        user: Tensor,
+        item: Tensor,
+        positions: int,
+        affinity_high: float,
+        items_digest: str,
+    ) -> None:
+        self.categories = [list(names) for names in categories]
+        """of each user feature, sorted"""
+        self.user = user
+        """(categories of all features + 1, 16); the last row is that of unseen and missing ones: zeros"""
+        self.item = item
+        """(n, 8)"""
+        self.positions = positions
+        self.affinity_high = affinity_high
+        self.items_digest = items_digest
+        """of the table of items"""
+        starts = np.cumsum([0, *map(len, self.categories)])
+        self._codes = [
+            {name: start + i for i, name in enumerate(names)}
+            for start, names in zip(starts, self.categories, strict=False)
+        ]
+
+    @classmethod
+    def fit(cls, log: Log, rows: int | None = None) -> "Features":
+        """From the users of a first pass over the log, or of its first ``rows`` events, and from its items."""
+        counts: dict[tuple[str | None, ...], int] = {}
+        for group in log.groups:
+            if rows is not None and group.first >= rows:
+                break
+            users = log.read(group, USER_FEATURES)
+            if rows is not None:
+                users = users.slice(0, rows - group.first)
+            profiles = users.group_by(list(USER_FEATURES)).aggregate([([], "count_all")])
+            columns = [profiles[name].cast(pa.string()).to_pylist() for name in USER_FEATURES]
+            for profile, count in zip(zip(*columns, strict=True), profiles["count_all"].to_pylist(), strict=True):
+                counts[profile] = counts.get(profile, 0) + count
+        return cls.of(counts, log.items, log.positions, log.contents.affinity_high)
+
+    @classmethod
+    def of(
+        cls, counts: Mapping[tuple[str | None, ...], int], items: pa.Table, positions: int, affinity_high: float
+    ) -> "Features":
+        """From the number of events of each user profile, and the table of items."""
+        # n equal rows of a matrix have the singular vectors of one row times sqrt(n)
+        categories, one_hot = _one_hot([[profile[i] for profile in counts] for i in range(len(USER_FEATURES))])
+        vectors = _singular_vectors(one_hot * np.sqrt(np.array(list(counts.values())))[:, None], USER_DIM)
+        user = np.concatenate([vectors, np.zeros((1, USER_DIM))])
+
+        _, one_hot = _one_hot([items[name].cast(pa.string()).to_pylist() for name in ITEM_FEATURES])
+        described = np.concatenate([one_hot, items[ITEM_NUMBER].to_numpy()[:, None]], axis=1)
+        item = described @ _singular_vectors(described, ITEM_DIM)
+        tables = (torch.from_numpy(user), torch.from_numpy(item))
+        return cls(categories, *tables, positions, affinity_high, digest(items))
+
+    def to(self, like: Tensor) -> "Features":
+        """The same on the device and in the precision of ``like``."""
+        tables = (self.user.to(like), self.item.to(like))
+        return Features(self.categories, *tables, self.positions, self.affinity_high, self.items_digest)
+
+    def check(self, log: Log) -> None:
+        """Refuse a log with other items or more positions than those of the fit."""
+        n = len(self.item)
+        if log.n_items != n:
+            raise InputError(f"{log.path} has {log.n_items} items, the agent's features were fitted for {n}.")
+        if log.positions > self.positions:
+            raise InputError(
+                f"{log.path} has positions up to {log.positions}, the agent's features end at {self.positions}."
+            )
+
+    def encode(self, events: Events) -> tuple[Tensor, Unseen]:
+        """The rows (N, 4) of the user table for each event."""
+        neutral = len(self.user) - 1
+        codes, unseen, missing = [], 0, 0
+        for known, (index, values) in zip(self._codes, events.users, strict=True):
+            # the last entry is that of index -1, a missing value
+            table = torch.tensor([*(known.get(value, neutral) for value in values), neutral], device="cpu")
+            code = table[index]
+            lost, none = int((code == neutral).sum()), int((index < 0).sum())
+            unseen, missing = unseen + lost - none, missing + none
+            codes.append(code)
+        return torch.stack(codes, dim=-1), Unseen(unseen, missing)
+
+    def encode_profiles(self, profiles: Sequence[Sequence[str]]) -> Tensor:
+        """The rows (N, 4) of the user table for users given by the names of their categories."""
+        neutral = len(self.user) - 1
+        rows = [[known.get(name, neutral) for known, name in zip(self._codes, p, strict=True)] for p in profiles]
+        return torch.tensor(rows, device="cpu")
+
+    def arms(self, codes: Tensor, position: Tensor, item: Tensor, affinity: Tensor) -> Tensor:
+        """x (..., K, 42) for users (..., 4), positions (...), items (..., K) and their affinities (..., K)."""
+        u = self.user[codes].sum(-2).unsqueeze(-2)
+        a = self.scaled_affinity(affinity).unsqueeze(-1)
+        shape = (*item.shape, -1)
+        place = self.scaled_position(position)[..., None, None].expand(*item.shape, 1)
+        return torch.cat([u.expand(shape), self.item[item], place, a, u * a], dim=-1)
+
+    def scaled_affinity(self, affinity: Tensor) -> Tensor:
+        """2 log1p(a) / log1p(a_max) - 1, and 1 above a_max"""
+        largest = float(np.log1p(self.affinity_high)) or 1.0
+        return (affinity.to(self.user).log1p() * (2 / largest) - 1).clamp_max(1)
+
+    def scaled_position(self, position: Tensor) -> Tensor:
+        """From 1, ..., P to [-1, 1]; a single position is 0."""
+        middle, half = (self.positions + 1) / 2, (self.positions - 1) / 2
+        return (position.to(self.user) - middle) / (half or 1.0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "categories": self.categories,
+            "user": self.user.double().cpu(),
+            "item": self.item.double().cpu(),
+            "positions": self.positions,
+            "affinity_high": self.affinity_high,
+            "items_digest": self.items_digest,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> "Features":
+        return cls(**state)
+
+
+def digest(items: pa.Table) -> str:
+    """Tells one table of items from another."""
+    return hashlib.sha256(json.dumps(items.to_pylist(), sort_keys=True).encode()).hexdigest()
+
+
+def _one_hot(columns: Sequence[Sequence[str | None]]) -> tuple[list[list[str]], NDArray[np.float64]]:
+    """The sorted categories of each column, and the columns one-hot, side by side; a missing value is all zeros."""
+    categories = [sorted({value for value in column if value is not None}) for column in columns]
+    blocks = []
+    for names, column in zip(categories, columns, strict=True):
+        place = {name: i for i, name in enumerate(names)}
+        index = np.array([len(names) if value is None else place[value] for value in column], dtype=np.int64)
+        blocks.append(np.eye(len(names) + 1)[index, :-1])
+    return categories, np.concatenate(blocks, axis=1)
+
+
+def _singular_vectors(matrix: NDArray[np.float64], components: int) -> NDArray[np.float64]:
+    """The first right singular vectors as columns, each with its largest entry positive; beyond the rank zeros."""
+    if not matrix.size:
+        return np.zeros((matrix.shape[1], components))
+    _, values, transposed = np.linalg.svd(matrix, full_matrices=False)
+    kept = min(components, int((values > 1e-9 * values.max(initial=0)).sum()))
+    vectors = transposed[:kept].T
+    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(kept)]
+    return np.pad(vectors * np.sign(largest), ((0, 0), (0, components - kept)))

@@ -1,0 +1,124 @@
+"""What is true in a simulated world: the exact click rate of a frozen agent, and the world played online."""
+
+from collections.abc import Sequence
+from math import comb
+from typing import final
+
+import torch
+from torch import Tensor
+
+from nl_lightning.agents.base import Agent
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.rng import CHUNK, Stream, generator
+from nl_lightning.environments import Deal, Simulation
+from nl_lightning.environments.synthetic import different
+from replay.logs.reader import Log
+from replay.protocol.candidates import Protocol, check_protocol
+from replay.protocol.features import DIM, Features
+from replay.simulation.simulated_world import World
+
+_ARMS_AT_ONCE = 50_000
+"""Arms that are held at once, over all replicas."""
+
+
+def exact_ctr(
+    agent: Agent, features: Features, world: World, protocol: Protocol, arms_shown: int, draws: int = 1
+) -> Tensor:
+    """(R,): the click rate of a frozen agent that is shown candidate sets of the world.
+
+        sum over users, positions of  1/(users positions)  sum_i P(agent shows i) P(click on i)
+
+    P(agent shows i) is exact but for Thompson sampling, where it is a mean over Monte Carlo draws. ``affinity`` here is
+    the policy that one would deploy: the items of highest affinity, without looking at a logged one.
+    """
+    users, positions, items = world.probability.shape
+    codes, moved = features.encode_profiles(world.profiles()), features.to(agent.network.weights[0])
+    liked, clicked = torch.from_numpy(world.affinity), torch.from_numpy(world.probability)
+    draws = draws if agent.thompson else 1
+    total = torch.zeros(agent.replicas, dtype=torch.float64, device=agent.device)
+    at_once = max(1, _ARMS_AT_ONCE // (agent.replicas * positions * items))
+    for first in range(0, users, at_once):
+        some = slice(first, first + at_once)
+        affinity = liked[some].repeat_interleave(positions, dim=0)
+        place = torch.arange(1, positions + 1).repeat(len(liked[some]))
+        item = torch.arange(items).expand(len(place), -1)
+        shown = (codes[some].repeat_interleave(positions, dim=0), place, item, affinity)
+        arms = moved.arms(*(column.to(agent.device) for column in shown)).flatten(0, 1)
+        mean, bonus = agent.mean_and_bonus(arms.expand(agent.replicas, -1, -1))
+        probability = clicked[some].flatten(0, 1).to(mean)
+        for draw in range(draws):
+            score = mean + bonus
+            if agent.thompson:
+                generators = [generator(seed, Stream.LOGGED_ACTIONS, draw, items, first) for seed in agent.noise.seeds]
+                normal = [torch.randn(mean.shape[1], generator=g, dtype=torch.float64) for g in generators]
+                score = mean + bonus * torch.stack(normal).to(mean)
+            chosen = choice_probability(score.unflatten(1, (len(place), items)), protocol, arms_shown, affinity)
+            total += (chosen * probability).sum((-2, -1))
+    return total / (draws * users * positions)
+
+
+def choice_probability(score: Tensor, protocol: Protocol, arms: int, affinity: Tensor) -> Tensor:
+    """P(item is shown) for scores (..., C, n) of all items and affinities (C, n): the best of the candidate set.
+
+    The j-th best of n items (j from 0) is the best of a uniformly drawn set of K with probability
+    binom(n - 1 - j, K - 1) / binom(n, K).
+    """
+    n = score.shape[-1]
+    if protocol == "affinity":
+        top = affinity.sort(dim=-1, descending=True, stable=True).indices[:, :arms].to(score.device)
+        inside = torch.zeros_like(score, dtype=torch.bool).scatter(-1, top.expand(*score.shape[:-1], -1), True)
+        score, protocol = score.masked_fill(~inside, -torch.inf), "all"
+    if protocol == "all":
+        return torch.zeros_like(score).scatter(-1, score.argmax(-1, keepdim=True), 1.0)
+    by_rank = torch.tensor([comb(n - 1 - j, arms - 1) / comb(n, arms) for j in range(n)], dtype=score.dtype)
+    rank = score.argsort(-1, descending=True).argsort(-1)
+    return by_rank.to(score.device)[rank]
+
+
+@final
+class Online(Simulation):
+    """The world of a simulated log, played online: what a replay of that log estimates.
+
+    Args:
+        log: directory of a simulated log (``python -m replay simulate``).
+        candidates: ``uniform``: K items drawn uniformly; ``all``: all items; ``affinity``: the K of highest affinity.
+        arms: number K of items that a round shows (not for ``all``).
+    """
+
+    dim = DIM
+
+    def __init__(self, log: str, candidates: Protocol = "uniform", arms: int = 5) -> None:
+        super().__init__()
+        opened = Log(log)
+        if "world" not in opened.description:
+            raise InputError(f"{log} is not a simulated log: its world is not known.")
+        self.world = World.from_description(opened.description)
+        self.features = Features.fit(opened)
+        self.protocol, self.arms = candidates, check_protocol(candidates, arms, opened.n_items)
+        self._codes = self.features.encode_profiles(self.world.profiles())
+        self._affinity = torch.from_numpy(self.world.affinity)
+        self._probability = torch.from_numpy(self.world.probability)
+
+    def _prepare(self, seeds: Sequence[int]) -> None:
+        self._seeds = list(seeds)
+
+    def _deal_chunk(self, chunk: int) -> Deal:
+        users, positions, items = self._probability.shape
+        shown, rewards, probabilities = [], [], []
+        for seed in self._seeds:
+            g = generator(seed, Stream.ROUNDS, chunk)
+            user = torch.randint(users, (CHUNK,), generator=g)
+            position = torch.randint(positions, (CHUNK,), generator=g)
+            item = torch.arange(items).expand(CHUNK, -1)
+            if self.protocol == "uniform":
+                item = different(torch.rand(CHUNK, self.arms, generator=g, dtype=torch.float64), items)
+            elif self.protocol == "affinity":
+                item = self._affinity[user].sort(dim=1, descending=True, stable=True).indices[:, : self.arms]
+            affinity = self._affinity[user].gather(1, item)
+            shown.append(self.features.arms(self._codes[user], position + 1, item, affinity))
+            probability = self._probability[user, position].gather(1, item)
+            rewards.append(torch.rand(CHUNK, 1, generator=g, dtype=torch.float64) < probability)
+            probabilities.append(probability)
+        probability = torch.stack(probabilities)
+        regret = probability.amax(-1, keepdim=True) - probability
+        return Deal(torch.stack(shown), torch.stack(rewards).double(), regret)
