@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nl_lightning import AGENTS, NeuralLogUCB1, NeuralLogUCB2
-from nl_lightning.cli.main import main as cli
+from nl_lightning.cli import main as cli
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.link import mu
 from nl_lightning.diagnostics import assumptions
