@@ -12,7 +12,7 @@ from nl_lightning.agents.callbacks import RoundCallback
 from nl_lightning.core.types import History
 from nl_lightning.environments import Synthetic
 from nl_lightning.rollout.data import BanditData
-from tests.shared_data import SHARED
+from tests.support.shared_data import SHARED
 
 # The machine is noisy: no test is timed. CI tries the same examples every time, people try new ones.
 settings.register_profile("untimed", deadline=None, derandomize=bool(os.environ.get("CI")))

@@ -1,0 +1,334 @@
+"""Everything runs where the agent is, and nothing waits for the device between two rounds.
+
+The same tests run on the CPU, on a pretended accelerator (``device_modes``), and on CUDA where there is one. On MPS,
+which has no float64, agents refuse to go: see the last tests.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+import yaml
+from lightning.pytorch.accelerators import MPSAccelerator
+from torch import Tensor
+
+from nl_lightning.agents import radii
+from nl_lightning.agents.base import Agent
+from nl_lightning.cli.main import main
+from nl_lightning.core.errors import InputError
+from nl_lightning.environments import Environment, Synthetic
+from nl_lightning.rollout.data import BanditData
+from nl_lightning.runs.recorder import Recorder
+from replay import ReplayLog
+from replay.evaluation.estimators import Estimate
+from replay.evaluation.evaluator import Evaluation, batches
+from replay.logs.reader import Log
+from replay.protocol.candidates import Protocol
+from replay.protocol.events import Setting, Shown
+from replay.protocol.features import Features
+from replay.simulation.simulated_world import World
+from tests.agents.test_agents import SETTINGS, VARIANTS, deal, make
+from tests.cli.test_fit import H1, fails
+from tests.cli.test_fit import SMALL as FEW
+from tests.conftest import QUIET, Keep
+from tests.replay.test_learning import make as make_for_log
+from tests.support.device_modes import PRETENDED, Accelerator, ExplicitDevices, host_pulls
+from tests.support.replay_logs import SMALL, write_log
+
+ACCELERATORS = ["pretended", "cuda"]
+
+
+@pytest.fixture(params=["cpu", *ACCELERATORS])
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device on this machine; the pretended one stands in for it")
+    if request.param == "pretended":
+        with Accelerator():
+            yield PRETENDED
+    else:
+        yield torch.device(request.param, *([0] if request.param == "cuda" else []))
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    return write_log(tmp_path_factory.mktemp("logs") / "log", World(**SMALL), 1100, group=300)
+
+
+def same(found: Tensor, expected: Tensor) -> None:
+    """Of two devices: other hardware may round otherwise, a pretended one is the CPU."""
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-9, atol=1e-11)
+
+
+def play(agent: Agent, environment: Environment, rounds: int, directory: Path | None = None) -> Keep:
+    """A fit without a Trainer's strategy, which would move the agent to a device that Lightning knows of."""
+    keep, data = Keep(), BanditData(environment, rounds)
+    recorders = [] if directory is None else [Recorder(directory)]
+    trainer: Any = L.Trainer(**QUIET, enable_checkpointing=False, callbacks=[keep, *recorders])
+    trainer.strategy.connect(agent)
+    trainer.callbacks.extend(agent.configure_callbacks())
+    trainer.datamodule, data.trainer = data, trainer
+    data.setup("fit")
+    for recorder in recorders:
+        recorder.setup(trainer, agent, "fit")
+    for batch in data.train_dataloader():
+        agent._train_nn(batch.x, batch.reward, batch.resting)
+    return keep
+
+
+def simulated(name: str, design: str, **settings: Any) -> Agent:
+    return make(name, design=design, **{"steps": 3, "update_every": 20, **SETTINGS, **settings}).double()
+
+
+def logged(name: str, design: str) -> Agent:
+    kind = {"mode": "theory"} if design == "theory" else {"design": design}
+    return make_for_log(name, replicas=2, **kind)
+
+
+def problem() -> Synthetic:
+    return Synthetic("h1", dim=4, arms=4, pool=30)
+
+
+# ---- the same everywhere --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "design"), VARIANTS)
+def test_act_observe_and_train(name: str, design: str, device: torch.device) -> None:
+    """40 rounds: whole design matrices change from their dual to their primal form on the way."""
+    agent, reference = simulated(name, design), simulated(name, design)
+    arms, rewards = deal(1, replicas=2, rounds=40)
+    accepted = torch.tensor([True, False])
+    agent.to(device)
+    with ExplicitDevices():
+        for t in range(40):
+            # arms and rewards come from wherever the user has them
+            choice, expected = agent.act(arms[t]), reference.act(arms[t])
+            same(choice.score, expected.score)
+            for each, chosen in ((agent, choice), (reference, expected)):
+                each.observe(chosen, rewards[t], accepted if t % 3 == 0 else None)
+                if t % 10 == 9:
+                    each.train_nn()
+    assert {tensor.device for tensor in (*agent.parameters(), *agent.buffers())} == {device}
+    for found, kept in zip(agent.state_dict().values(), reference.state_dict().values(), strict=True):
+        if isinstance(kept, Tensor):
+            same(found, kept)
+
+
+@pytest.mark.parametrize(("name", "design"), VARIANTS)
+def test_a_simulation(name: str, design: str, device: torch.device, tmp_path: Path) -> None:
+    expected = play(simulated(name, design), problem(), 60)
+    agent = simulated(name, design).to(device)
+    with ExplicitDevices():
+        keep = play(agent, problem(), 60, tmp_path)
+    for column in ("arm", "reward", "regret", "score", "mean", "bonus", "radius", "effective_dimension"):
+        same(getattr(keep, column), getattr(expected, column))
+
+
+@pytest.mark.parametrize(("name", "design"), VARIANTS)
+def test_a_log(name: str, design: str, device: torch.device, log: Log, tmp_path: Path) -> None:
+    expected = play(logged(name, design), ReplayLog(str(log.path)), 60)
+    agent = logged(name, design).to(device)
+    with ExplicitDevices():
+        keep = play(agent, ReplayLog(str(log.path)), 60, tmp_path)
+    for column in ("event", "arm", "reward", "score", "mean", "bonus", "radius", "effective_dimension"):
+        same(getattr(keep, column), getattr(expected, column))
+
+
+def test_a_log_that_ends_at_once(device: torch.device, log: Log) -> None:
+    """Nothing is played, and nothing is made elsewhere."""
+    agent, environment = logged("NeuralLog-UCB-2", "diagonal").to(device), ReplayLog(str(log.path))
+    environment.prepare(agent.settings.seeds, agent.network.weights[0])
+    with ExplicitDevices(), torch.inference_mode():
+        environment.play(agent, 0, 10**6, lambda played: None)
+        history = environment.play(agent, 10**6, 10, lambda played: None)
+    assert len(history.t) == 0
+    assert history.score.device == history.x.device == device
+
+
+@pytest.mark.parametrize("protocol", ["affinity", "uniform", "all"])
+@pytest.mark.parametrize("name", ["NeuralLog-UCB-2", "NeuralLog-TS-1"])
+def test_a_frozen_agent_and_its_metrics(name: str, protocol: Protocol, device: torch.device, log: Log) -> None:
+    features, setting = Features.fit(log), Setting(protocol, log.n_items if protocol == "all" else 5, None, 0)
+
+    def results(evaluation: Evaluation) -> dict[str, Estimate]:
+        evaluation.on_test_start()
+        for number, batch in enumerate(batches(log, features, setting, replicas=2)):
+            evaluation.test_step(Shown(*(column.to(evaluation.device) for column in batch)), number)
+        return evaluation.results()
+
+    draws = 3 if name == "NeuralLog-TS-1" else 1
+    expected = results(Evaluation(logged(name, "full"), features, log.rows, draws))
+    evaluation = Evaluation(logged(name, "full"), features, log.rows, draws).to(device)
+    with ExplicitDevices():
+        found = results(evaluation)
+    assert evaluation.estimates["ips"].sums.device == device
+    for metric, values in expected.items():
+        for ours, theirs in zip(found[metric], values, strict=True):
+            torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-9, atol=1e-11, equal_nan=True)
+
+
+@pytest.mark.parametrize(("name", "design"), VARIANTS)
+def test_an_agent_is_made_where_torch_makes_modules(name: str, design: str, device: torch.device) -> None:
+    """As under ``trainer.init_module()``; its numbers are those of the CPU."""
+    with device:
+        agent = simulated(name, design)
+    assert {tensor.device for tensor in (*agent.parameters(), *agent.buffers())} == {device}
+    for found, expected in zip(agent.weights(), simulated(name, design).weights(), strict=True):
+        same(found, expected)
+
+
+# ---- where the host and the device wait for each other --------------------------------------------------------------
+
+
+def by_function(found: Counter[str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for place, times in found.items():
+        counts[place.split(":")[0]] += times
+    return counts
+
+
+@pytest.mark.parametrize("device", ACCELERATORS, indirect=True)
+@pytest.mark.parametrize(("name", "design"), VARIANTS)
+@pytest.mark.parametrize(("every", "steps"), [(20, 3), (30, 7)])
+def test_nothing_waits_between_two_rounds_or_two_steps(
+    name: str, design: str, every: int, steps: int, device: torch.device
+) -> None:
+    """Two calls of TrainNN: once for both, once a call, and not once a round or a gradient step.
+
+    Rounds that are played at once wait for each check of a guess, of which there are few.
+    """
+    agent = simulated(name, design, update_every=every, steps=steps).to(device)
+    with host_pulls(device) as found:
+        play(agent, problem(), 2 * every)
+    # what the CPU has drawn and dealt for 256 rounds; arms are looked at as the agent gets them
+    once_a_chunk = {"environment._chunk": 3, "randomness.rounds": 1 + agent.thompson}
+    counts = by_function(found)
+    if design == "diagonal":
+        checks = counts.pop("ahead._differ")
+        assert 2 <= checks <= 2 * 5
+    else:
+        # the rounds' numbers go to the device
+        assert counts.pop("environment._one_by_one") == 2
+    once_a_block = {
+        # are the scores finite (and once the chunk's arms), how long is the buffer, has TrainNN diverged
+        "checks.check_finite": 2 + 1,
+        "buffer.rows": 2,
+        "learner._train_nn": 2,
+    }
+    # how many rounds the agent knew before
+    once_a_fit = {"data.setup": 1}
+    assert counts == Counter({**once_a_fit, **once_a_chunk, **once_a_block})
+
+
+@pytest.mark.parametrize("device", ACCELERATORS, indirect=True)
+@pytest.mark.parametrize(("name", "design"), VARIANTS)
+def test_nothing_waits_between_two_events(name: str, design: str, device: torch.device, log: Log) -> None:
+    agent = logged(name, design).to(device)
+    with host_pulls(device) as found:
+        play(agent, ReplayLog(str(log.path)), 60)
+    counts = by_function(found)
+    inside = {place.split(": ", 1)[1] for place in found if place.startswith("matching.play_block")}
+    if design == "diagonal":
+        # many events at once: whether there are more of them, and each check of a guess
+        assert not inside
+        checks, windows = counts.pop("foreseen.foresee"), counts.pop("foreseen.play_block_ahead")
+        assert checks + windows < 60
+    else:
+        # behind so many steps as are needed at least; and behind the block
+        assert inside == {
+            "while needed := int(torch.minimum(missing, end - start).max()):",
+            "row=block.row.to(device).flatten()[where],",
+        }
+    block = {
+        # the events of a block, and what the log needs to know of it
+        *("environment.play", "environment._block", "environment._group", "environment.<genexpr>"),
+        *("environment.<listcomp>", "features.to", "matching.play_block", "matching.history"),
+        # the same as in a simulation
+        *("data.setup", "checks.check_finite", "buffer.rows", "learner._train_nn"),
+        # whose log has ended is not trained
+        "learner._moving",
+    }
+    assert set(counts) <= block
+
+
+@pytest.mark.parametrize("device", ACCELERATORS, indirect=True)
+@pytest.mark.parametrize("S", [3.0, [3.0, 10.0]])
+def test_the_number_of_steps_of_theory_mode_is_asked_once_a_call(S: Any, device: torch.device) -> None:
+    agent = make("NeuralLog-UCB-2", design="theory", S=S).to(device)
+    arms, rewards = deal(1, replicas=agent.replicas, rounds=3)
+    for t in range(3):
+        agent.observe(agent.act(arms[t]), rewards[t])
+    with host_pulls(device) as found:
+        agent.train_nn()
+    expected = {"buffer.rows": 1, "theory.descent": 1, "training.descend": 1, "learner._train_nn": 1}
+    assert by_function(found) == Counter(expected)
+
+
+# ---- the modes themselves -------------------------------------------------------------------------------------------
+
+
+def slip(monkeypatch: pytest.MonkeyPatch, expression: str) -> Agent:
+    """An agent on the pretended device whose radius is computed with a mistake, as if that stood in the project."""
+    code = compile(f"def at(self, d):\n    return plain(self, d) + {expression}", radii.__file__, "exec")
+    names: dict[str, Any] = {"plain": radii.Radius.at, "torch": torch}
+    exec(code, names)
+    # whose rounds are played one by one
+    agent = simulated("NeuralLog-UCB-2", "full").to(PRETENDED)
+    monkeypatch.setattr(radii.Radius, "at", names["at"])
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("torch.ones(2, dtype=d.dtype)", "torch.ones without device= in radii.at"),
+        ("torch.ones(2, dtype=d.dtype, device='cpu')", "tensors on two devices in radii.at"),
+    ],
+)
+def test_a_tensor_in_the_wrong_place_is_found(expression: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Accelerator():
+        agent = slip(monkeypatch, expression)
+        with pytest.raises(AssertionError, match=text), ExplicitDevices():
+            play(agent, problem(), 20)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["float(d[0])", "d.tolist()[0]", "d.cpu().to(d)", "d.sum().item()", "(0 if d[0] else 1)", "d[d > 1].sum()"],
+)
+def test_a_wait_is_found(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Accelerator():
+        agent = slip(monkeypatch, expression)
+        with host_pulls(PRETENDED) as found:
+            play(agent, problem(), 20)
+    assert by_function(found)["radii.at"] >= 20
+
+
+# ---- MPS ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_does_not_go_to_mps() -> None:
+    """Nowhere: also not where there is one."""
+    with pytest.raises(InputError, match="cannot go to mps: MPS has no float64"):
+        simulated("NeuralLog-UCB-2", "diagonal").to("mps")
+
+
+@pytest.mark.parametrize("asked", ["mps", "gpu", "lightning.pytorch.accelerators.MPSAccelerator"])
+def test_mps_is_refused(asked: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(MPSAccelerator, "is_available", staticmethod(lambda: True))
+    assert "MPS has no float64" in fails(["fit", H1, *FEW, f"--trainer.accelerator={asked}"], capsys)
+
+
+def test_auto_is_the_cpu_where_there_is_only_mps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(MPSAccelerator, "is_available", staticmethod(lambda: True))
+    monkeypatch.chdir(tmp_path)
+    main(["fit", H1, *FEW, "--run.id=x"])
+    assert "accelerator auto is the CPU here: MPS has no float64" in capsys.readouterr().out
+    assert Path("runs/h1/x/summary.json").exists()
+    # on another machine the same config may have a GPU
+    assert yaml.safe_load(Path("runs/h1/x/config.yaml").read_text())["trainer"]["accelerator"] == "auto"

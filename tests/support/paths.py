@@ -1,0 +1,6 @@
+"""Where things are."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The project's root."""
