@@ -2,21 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import final
 
 import torch
 
 from benchmarks.measure import Row, interleaved, row, trainer
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.core.rng import CHUNK, Stream, generator
-from nl_lightning.environments import Deal, Simulation
+from nl_lightning.environments import ChunkedSimulation, Deal
 from nl_lightning.rollout.data import BanditData
 
 _FEATURES, _ARMS = 196, 10
 
 
-@final
-class _Drawn(Simulation):
+class _Drawn(ChunkedSimulation):
     """One x a round for all arms, in blocks or as it is; the right arm is any."""
 
     def __init__(self, blocks: int) -> None:
@@ -24,10 +22,10 @@ class _Drawn(Simulation):
         self.blocks, self.dim = blocks, _FEATURES + (blocks > 1)
         self._seeds: Sequence[int] = []
 
-    def _prepare(self, seeds: Sequence[int]) -> None:
+    def reset(self, seeds: Sequence[int]) -> None:
         self._seeds = seeds
 
-    def _deal_chunk(self, chunk: int) -> Deal:
+    def deal_chunk(self, chunk: int) -> Deal:
         draws = [generator(seed, Stream.ROUNDS, chunk) for seed in self._seeds]
         x = torch.stack([torch.rand(CHUNK, 1, _FEATURES, generator=g, device="cpu") * 2 - 1 for g in draws])
         arms = x.expand(-1, -1, _ARMS, -1)

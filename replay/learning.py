@@ -7,38 +7,27 @@ other at a call of TrainNN only.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
-from nl_lightning.core.replicas import Share, accompanied
-from nl_lightning.core.types import History
-from nl_lightning.designs.diagonal import DiagonalDesign
-from nl_lightning.environments import Environment, OnRound, OnWindow
-from replay.foreseen import events_at_once, play_block_ahead
+from nl_lightning.core.replicas import pad_singleton
+from nl_lightning.core.types import Deal
+from nl_lightning.environments import LoggedEnvironment
 from replay.formats.sample import bundled_log
 from replay.logs.reader import Log
-from replay.matching import Block, Played, history, play_block
 from replay.protocol.candidates import Protocol, check_protocol
 from replay.protocol.events import Place, Setting, Shown, ShownGroup
 from replay.protocol.features import DIM, Features
 from replay.protocol.rejection import Rule, check_rule, floor_note
 
-if TYPE_CHECKING:
-    from nl_lightning.agents.base import Agent
-
-_BYTES = 100_000_000
-"""What the arms that are evaluated at once may take, over all replicas."""
-
 _CACHE_BYTES = 200_000_000
 """Row groups that are kept because a replica may still be there."""
 
 
-@final
-class ReplayLog(Environment):
+class ReplayLog(LoggedEnvironment):
     """Logged clicks: an agent that picks the logged item sees whether it was clicked, another one sees nothing.
 
     Args:
@@ -59,7 +48,6 @@ class ReplayLog(Environment):
     """
 
     dim = DIM
-    knows_regret = False
 
     def __init__(
         self,
@@ -85,24 +73,22 @@ class ReplayLog(Environment):
 
     # ---- state ----------------------------------------------------------------------------------------------------
 
-    def prepare(self, seeds: Sequence[int], like: Tensor, share: Share | None = None) -> None:
-        self._like = like
-        self._share = share or Share.whole(len(seeds))
+    def reset(self, seeds: Sequence[int]) -> None:
         self._moved: Features | None = None
         self._places = [Place(self.log) for _ in seeds]
-        self._alive = [True] * len(seeds)
+        self.alive = [True] * len(seeds)
         self._shown: OrderedDict[int, ShownGroup] = OrderedDict()
         self._unseen: dict[int, tuple[int, int]] = {}
 
     @property
     def ended(self) -> bool:
         return not any(
-            alive and place.group < place.groups for alive, place in zip(self._alive, self._places, strict=True)
+            alive and place.group < place.groups for alive, place in zip(self.alive, self._places, strict=True)
         )
 
     def state_dict(self) -> dict[str, Any]:
         features = None if self.features is None else self.features.state_dict()
-        places = [place.state() for place in self._places[: self._share.own]]
+        places = [place.state() for place in self._places[: self.share.n_local]]
         settings = {"candidates": self.setting.protocol, "arms": self.arms}
         log = self._log_identity()
         return {"features": features, "places": places, "unseen": self._unseen, "log": log, "settings": settings}
@@ -133,7 +119,7 @@ class ReplayLog(Environment):
             self.features = Features.from_state_dict(state["features"])
             self.features.check(self.log)
         self._unseen = dict(state["unseen"])
-        for place, replica in zip(self._places, self._share.replicas, strict=True):
+        for place, replica in zip(self._places, self.share.replicas, strict=True):
             place.go_to(*state["places"][replica])
 
     def counts(self) -> dict[str, Any]:
@@ -162,32 +148,10 @@ class ReplayLog(Environment):
 
     # ---- rounds ---------------------------------------------------------------------------------------------------
 
-    def play(
-        self, agent: "Agent", start: int, count: int, on_round: OnRound, on_window: OnWindow | None = None
-    ) -> History:
-        alive = torch.ones_like(agent.diverged_at, dtype=torch.bool) if agent.alive is None else agent.alive
-        self._alive = alive.tolist()
-        missing = torch.where(alive, count, 0)
-        blocks: list[Played] = []
-        together = 0 if on_window is None else events_at_once(agent, self.arms, count)
-        some = not together and isinstance(agent.design, DiagonalDesign)
-        with agent.room_for(count, start):
-            while any(wanted := missing.tolist()):
-                block = self._block(agent, wanted, together, some)
-                if block is None:
-                    break
-                if on_window is None or not together:
-                    played = play_block(agent, block, missing, start + count, on_round)
-                else:
-                    played = play_block_ahead(agent, block, missing, on_window)
-                blocks.append(played)
-                missing = played.missing
-                for place, passed, accepted in zip(
-                    self._places, played.passed.tolist(), played.accepted.sum(1).tolist(), strict=True
-                ):
-                    place.accepted += accepted
-                    place.advance(passed, self._group)
-        return history(blocks, start, count - int(missing[alive].min()) if blocks else 0, agent)
+    def advance(self, passed: Sequence[int], accepted: Sequence[int]) -> None:
+        for place, events, matches in zip(self._places, passed, accepted, strict=True):
+            place.accepted += matches
+            place.advance(events, self._group)
 
     def _group(self, number: int) -> ShownGroup:
         """The events of a row group that are shown to agents."""
@@ -205,67 +169,46 @@ class ReplayLog(Environment):
         # what lies behind, once i of the shown events are passed: rows, not in the set, thinned
         passed = torch.stack([torch.ones_like(in_set), ~in_set, thinned], dim=1).cumsum(0)
         behind = torch.cat([torch.zeros_like(passed[:1]), passed[index], passed[-1:]])
-        left = Shown(*(column[index].to(self._like.device) for column in events))
+        left = Shown(*(column[index].to(self.like.device) for column in events))
         self._shown[number] = ShownGroup(left._replace(row=left.row.cpu()), behind)
         while sum(group.bytes for group in self._shown.values()) > _CACHE_BYTES and len(self._shown) > 1:
             self._shown.popitem(last=False)
         return self._shown[number]
 
-    def _block(self, agent: "Agent", missing: list[int], together: int, some: bool) -> "Block | None":
-        """The next events of every replica that misses rounds, evaluated; None where there are none.
-
-        ``together`` are looked at at once, or where that is 0 as many as the next match is likely to be among.
-        With ``some`` replicas that have no events are left out.
-        """
-        # An observation in float64, its factors in the network's precision and copies of both; the norm of a full
-        # design matrix, of the events of a window only, needs whole gradients.
-        arms = self.arms * len(missing)
-        room = max(1, _BYTES // (32 * sum(agent.observation_columns) * arms))
-        shapes = agent.network.shapes if agent.theory is None else agent.theory.shapes
-        gradient = sum(out * fan_in for out, fan_in in shapes) if agent.design_kind == "full" else 1
-        # the last event of a window is not searched
-        window = together or max(2, min(3 * self.arms + 2, room, _BYTES // (32 * gradient * arms)))
+    def next_events(self, missing: Sequence[int], window: int, most: int, subset: bool) -> Deal | None:
         parts = [
-            place.events(min(place.expected(rounds, self.arms) + window, room), self._group) if rounds else []
+            place.events(min(place.expected(rounds, self.arms) + window, most), self._group) if rounds else []
             for place, rounds in zip(self._places, missing, strict=True)
         ]
         lengths = [sum(len(part.row) for part in replica) for replica in parts]
         if not any(lengths):
             return None
         everybody = list(range(len(parts)))
-        shown = [replica for replica in everybody if lengths[replica]] if some else everybody
+        shown = [replica for replica in everybody if lengths[replica]] if subset else everybody
         replicas = None
         if shown != everybody:
-            shown = accompanied(shown, len(parts))
-            replicas = torch.tensor(shown, device=self._like.device)
+            shown = pad_singleton(shown, len(parts))
+            replicas = torch.tensor(shown, device=self.like.device)
         filler = next(part for replica in parts for part in replica).slice(0, 1)
-        padded, device = max(lengths) + window, self._like.device
+        padded, device = max(lengths) + window, self.like.device
         joined = [_joined(parts[replica] or [filler], padded) for replica in shown]
         events = Shown(*(torch.stack(column) for column in zip(*joined, strict=True)))
         length = torch.tensor([lengths[replica] for replica in shown], device=device)
         padding = torch.arange(padded, device=device) >= length.unsqueeze(1)
-        features = self._moved_features().arms(events.codes, events.position, events.item, events.affinity)
-        head = 2 + agent.thompson
-        mean, _, scored = agent.evaluate(features.flatten(1, 2), spare=head, replicas=replicas)
-        noise = [_noise(agent, replica, rows, self.arms) for replica, rows in zip(shown, events.row, strict=True)]
-        scored[..., 0] = mean
-        scored[..., 1:head] = torch.stack(noise).flatten(1, 2)
-        return Block(
-            replicas=replicas,
-            window=window,
-            length=length,
-            row=events.row,
-            click=events.click.to(self._like),
+        return Deal(
+            arms=self._moved_features().arms(events.codes, events.position, events.item, events.affinity),
+            reward=events.click.to(self.like).unsqueeze(-1).expand(-1, -1, self.arms),
             logged=events.logged.masked_fill(padding, -1),
-            arms=features,
-            scored=scored.unflatten(1, (padded, self.arms)),
+            event=events.row,
+            length=length,
+            replicas=replicas,
         )
 
     def _moved_features(self) -> Features:
         """The features on the device and in the precision of the agent."""
         if self._moved is None:
             assert self.features is not None
-            self._moved = self.features.to(self._like)
+            self._moved = self.features.to(self.like)
         return self._moved
 
 
@@ -275,9 +218,3 @@ def _joined(parts: list[Shown], length: int) -> Shown:
     whole = [torch.cat(column) if len(parts) > 1 else column[0] for column in columns]
     index = torch.arange(length, device="cpu").clamp_max(len(whole[0]) - 1)
     return Shown(*(column[index.to(column.device)] for column in whole))
-
-
-def _noise(agent: "Agent", replica: int, rows: Tensor, arms: int) -> Tensor:
-    """The replica's random numbers for rows of the log: (C, K, 1), uniform, or (C, K, 2), uniform and normal."""
-    numbers = agent.noise.of_rows(replica, rows, arms)
-    return torch.stack([drawn for drawn in numbers if drawn is not None], dim=-1)

@@ -1,96 +1,73 @@
-"""The one abstract agent: a LightningModule over R replicas that acts, observes and trains its network.
+"""The base agent: a LightningModule over R replicas that acts, observes, and trains its reward network.
 
-An algorithm (``nl_lightning.agents``) states only what differs: the design matrix, the mean, the radius, the optimism.
-The state of an agent is its network, its design matrices, its radii, its buffer and the number of its random draws;
-``state_dict`` holds all of it. The network computes in the module's precision, design matrices, radii and scores in
-float64.
+    agent = reward model + design matrix + radius + exploration rule
+
+An algorithm states only what differs from the others. The state of an agent is its network, design matrices, radii,
+replay buffer and the number of its random draws; ``state_dict`` holds all of it. The network computes in the module's
+precision; design matrices, radii and scores are float64.
 """
 
-from abc import abstractmethod
-from collections.abc import Iterator
+import inspect
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import lightning as L
 import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from nl_lightning.agents import state
 from nl_lightning.agents.buffer import ReplayBuffer
 from nl_lightning.agents.callbacks import Confidence
+from nl_lightning.agents.checks import check_radius_defined, check_settings, check_theory
+from nl_lightning.agents.divergence import Divergence
+from nl_lightning.agents.exploration import Exploration, make_exploration
+from nl_lightning.agents.formulas import Formulas, Practical
+from nl_lightning.agents.noise import ActionNoise
 from nl_lightning.agents.radii import Radius
-from nl_lightning.agents.state import StoredAgent
 from nl_lightning.agents.theory import Constants, Theory
-from nl_lightning.core.checks import (
-    check_arms,
-    check_finite,
-    check_reward,
-    check_theory,
-    check_training_settings,
-    check_whole,
-)
-from nl_lightning.core.errors import InputError
+from nl_lightning.agents.trainer_flags import check as check_trainer
+from nl_lightning.core.checks import check_arms, check_finite, check_reward, check_same_agent
+from nl_lightning.core.errors import TrainNNDiverged
+from nl_lightning.core.imports import overridden
 from nl_lightning.core.link import SLOPE_BOUND, mu, slope
-from nl_lightning.core.replicas import SETTINGS, PerReplica, SettingName, Share, per_replica
-from nl_lightning.core.rng import ActionNoise
-from nl_lightning.core.types import Choice, View
-from nl_lightning.designs.adaptive import AdaptiveDesign
-from nl_lightning.designs.blocks import BlockDiagonalDesign, make_design
-from nl_lightning.designs.diagonal import DesignKind, DiagonalDesign, FullDesign, log_product
-from nl_lightning.environments import Deal
+from nl_lightning.core.replicas import SETTINGS, PerReplica, ReplicaSettings, SettingName, Share, per_replica
+from nl_lightning.core.types import Choice, Deal, Factors, Prefix, TrainingBatch, View, Window
+from nl_lightning.designs import DesignMatrix
+from nl_lightning.distributed.strategy import ReplicaStrategy, asked_to_stop, gathered
+from nl_lightning.models import training
 from nl_lightning.models.inputs import input_size
-from nl_lightning.models.mlp import MLP, Factors, Init
-from nl_lightning.models.mlp import factors as network_factors
-from nl_lightning.rollout.lookahead import Confidences, Window
+from nl_lightning.models.mlp import MLP, Init
+
+__all__ = ["Agent", "LinearAgent", "NeuralAgent"]
 
 Mode = Literal["practical", "theory"]
 
+SYNC_EVERY = 10
+"""Calls of TrainNN between two synchronisations of the processes of a fit: each waits for the slowest."""
 
-class Agent(StoredAgent):
+
+class Agent(L.LightningModule):
     """A logistic bandit algorithm over R replicas.
 
-    Args:
-        dim: number d of features of an arm; with blocks the numbers of an arm, d features and the block's.
-        nu: exploration parameter, >= 0.
-        lam: regularisation parameter, > 0.
-        kappa: 1/kappa bounds the slope of mu from below, >= 4.
-        S: bound on the norm of the true parameter, > 0.
-        mode: ``practical``, the setting of the paper's experiments, or ``theory``, its Algorithms 1 and 2 as printed
-            (the four NeuralLog agents): gradients at the initial parameters, a regularisation lam_t and a radius that
-            follow from S, kappa, delta and the constants; nu and lam have no effect there.
-        design: ``diagonal`` keeps the diagonal of the design matrix, ``full`` all of it; left out, ``diagonal``, and in
-            theory mode ``full``, which is all there is.
-        replicas: number R of independent replicas, with seeds ``seed``, ``seed + 1``, ...; beside a grid, the number of
-            seeds of each of its combinations.
-        seed: seed of the first replica, or a list of R seeds.
-        grid: lists of values of nu, lam, kappa, S; every combination becomes a replica.
-        delta: confidence level of theory mode (no effect in practical mode, where nu absorbs it).
-        C1: constant of lam_t and iota_t in theory mode.
-        C4: constant of the number of gradient steps in theory mode.
-        C5: constant of the gradient step in theory mode.
-        C6: constant of the radius nu1_t of NeuralLog-UCB-1 and -TS-1 in theory mode.
-        C7: constant of the radius nu2_t of NeuralLog-UCB-2 and -TS-2 in theory mode.
-        horizon: number T of rounds, for theory mode's steps; left out, a fit takes data.rounds.
-        init: ``uniform`` in +-1/sqrt(fan_in), or the paper's ``symmetric`` start (even dim and width); left out,
-            ``uniform``, and in theory mode ``symmetric``, which is all there is (on [x, x]/sqrt(2): any dim will do).
-        lr: step of gradient descent in TrainNN; left out, 0.01, and in theory mode that of the paper's Condition.
-        steps: number J of gradient steps of one TrainNN; left out, 100, and in theory mode that of the Condition.
-        update_every: rounds between two calls of TrainNN (1 in the paper's algorithms).
-        warm_start: whether TrainNN starts from the current parameters, or from the initial ones as always in theory
-            mode.
-        blocks: more than one: an arm is (x, k), whose last number says in which of so many blocks x stands. The network
-            is that of the vectors [0, .., x, .., 0], which are nowhere stored.
-        on_divergence: ``stop`` with an error when TrainNN of a replica diverges, or ``mark`` that replica and go on
-            with the others; ``auto`` marks where replicas compare settings and stops where only their seeds differ.
+    Subclass ``NeuralAgent`` (or ``LinearAgent``, or one of the seven algorithms) to bring your own. Any public method
+    may be redefined: what you define is what runs, in ``fit``, ``test`` and ``replay evaluate`` alike. Faster ways to
+    play rounds step aside where they could not honour it.
     """
 
-    name: str
-    """The algorithm's name in the paper's tables."""
-    variance_weighted: bool
+    name: ClassVar[str]
+    """The algorithm's name in tables and plots; left out, the name of the class."""
+    variance_weighted: ClassVar[bool] = False
     """Whether the design matrix is W = sum mu'(f) g g^T + lam I, or V = sum g g^T + kappa lam I."""
-    mean_is_probability: bool = False
+    mean_is_probability: ClassVar[bool] = False
     """Whether the bonus is added to mu(f), or to f."""
-    thompson: bool = False
-    """Whether the score is a normal draw around the mean, or the mean plus the bonus."""
+    default_exploration: ClassVar[str] = "ucb"
+    """The exploration rule where none is given."""
+    linear: ClassVar[bool] = False
+    """Whether f(x) = x . theta, a network of depth 1."""
 
     nu: Tensor
     lam: Tensor
@@ -100,17 +77,32 @@ class Agent(StoredAgent):
     """(R,), by which an arm's norm is multiplied"""
     effective_dimension: Tensor
     """(R,), the log-determinant that the radius grows with"""
-    _information_weight: Tensor
+    diverged_at: Tensor
+    """(R,), the round in which TrainNN diverged, 0 where it did not"""
+    _observation_weight: Tensor
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
+        # help(MyAgent) begins with the algorithm and its settings
+        own, settings = inspect.getdoc(cls) if "__doc__" in vars(cls) else None, inspect.getdoc(Agent.__init__)
+        if own and settings and "Args:" not in own and "__init__" not in vars(cls):
+            cls.__doc__ = f"{own}\n\n{settings[settings.index('Args:') :]}"
 
     def __init__(
         self,
         dim: int,
+        width: int = 20,
+        depth: int = 2,
         nu: PerReplica = 0.1,
         lam: PerReplica = 1.0,
         kappa: PerReplica = 10.0,
         S: PerReplica = 1.0,
         mode: Mode = "practical",
-        design: DesignKind | None = None,
+        design: str | type[DesignMatrix] | None = None,
+        design_args: dict[str, Any] | None = None,
+        exploration: str | Exploration | None = None,
         replicas: int = 1,
         seed: int | list[int] = 0,
         grid: dict[SettingName, list[float]] | None = None,
@@ -129,12 +121,56 @@ class Agent(StoredAgent):
         blocks: int = 1,
         on_divergence: Literal["auto", "stop", "mark"] = "auto",
     ) -> None:
+        """Make the agent.
+
+        Args:
+            dim: number d of features of an arm; with blocks, the d features and the number of the block.
+            width: number m of hidden units per layer. Linear agents have none.
+            depth: number L of layers, >= 1. Linear agents have one.
+            nu: exploration parameter, >= 0.
+            lam: regularisation parameter, > 0.
+            kappa: 1/kappa bounds the slope of mu from below, >= 4.
+            S: bound on the norm of the true parameter, > 0.
+            mode: ``practical``, the setting of the paper's experiments, or ``theory``, its Algorithms 1 and 2 as
+                printed (the four NeuralLog agents): gradients at the initial parameters, and a regularisation lam_t and
+                a radius that follow from S, kappa, delta and the constants; nu and lam have no effect there.
+            design: ``diagonal`` keeps the diagonal of the design matrix, ``full`` all of it; or a DesignMatrix subclass
+                of your own, by class or import path. Left out, ``diagonal``; theory mode has its own.
+            design_args: settings of the design matrix, if it has any.
+            exploration: ``ucb``, ``thompson``, ``greedy``, or an Exploration of your own, as an instance or by import
+                path. Left out, that of the algorithm.
+            replicas: number R of independent replicas, with seeds ``seed``, ``seed + 1``, ...; with a grid, the number
+                of seeds of each of its combinations.
+            seed: seed of the first replica, or a list of R seeds.
+            grid: lists of values of nu, lam, kappa, S; every combination becomes a replica.
+            delta: confidence level of theory mode (no effect in practical mode, where nu absorbs it).
+            C1: constant of lam_t and iota_t in theory mode.
+            C4: constant of the number of gradient steps in theory mode.
+            C5: constant of the gradient step in theory mode.
+            C6: constant of the radius nu1_t of NeuralLog-UCB-1 and -TS-1 in theory mode.
+            C7: constant of the radius nu2_t of NeuralLog-UCB-2 and -TS-2 in theory mode.
+            horizon: number T of rounds, for theory mode's steps; left out, a fit takes data.rounds.
+            init: ``uniform`` in +-1/sqrt(fan_in), or the paper's ``symmetric`` start (even dim and width). Left out,
+                ``uniform``, and in theory mode ``symmetric``, its only one (on [x, x]/sqrt(2), so any dim will do).
+            lr: step of gradient descent in TrainNN; left out, 0.01, and in theory mode that of the paper's Condition.
+            steps: number J of gradient steps of one TrainNN; left out, 100, and in theory mode that of the Condition.
+            update_every: rounds between two calls of TrainNN (1 in the paper's algorithms).
+            warm_start: whether TrainNN starts from the current parameters, or from the initial ones as it always does
+                in theory mode.
+            blocks: more than one: an arm is (x, k), whose last number says in which of that many blocks x stands. The
+                network is that of the vectors [0, .., x, .., 0], which are never stored.
+            on_divergence: ``stop`` with an error when TrainNN of a replica diverges, or ``mark`` that replica and
+                continue with the others; ``auto`` marks where replicas compare settings and stops where only their
+                seeds differ.
+        """
         super().__init__()
-        check_training_settings(
+        check_radius_defined(self, Agent)
+        check_settings(
             dim=dim,
+            width=width,
+            depth=depth,
             blocks=blocks,
             mode=mode,
-            design=design,
             init=init,
             on_divergence=on_divergence,
             delta=delta,
@@ -144,302 +180,425 @@ class Agent(StoredAgent):
             horizon=horizon,
             constants={"C1": C1, "C4": C4, "C5": C5, "C6": C6, "C7": C7},
         )
+        if self.linear and (width, depth) != (20, 2):
+            rank_zero_warn(f"{self.name} is linear: width and depth have no effect.")
+        self.save_hyperparameters(ignore=state.not_plain(design=design, exploration=exploration))
         values: dict[SettingName, PerReplica] = {"nu": nu, "lam": lam, "kappa": kappa, "S": S}
-        self.settings = per_replica(values, replicas, seed, grid)
+        self.settings: ReplicaSettings = per_replica(values, replicas, seed, grid)
         self.share = Share.whole(self.replicas)
-        self.dim, self.blocks = dim, blocks
-        self.mode: Mode = mode
-        self.design_kind: DesignKind = design or ("full" if mode == "theory" else "diagonal")
-        self.init: Init = init or ("symmetric" if mode == "theory" else "uniform")
+        self.dim, self.blocks, self.mode = dim, blocks, mode
         self.lr, self.steps, self.update_every, self.warm_start = lr, steps, update_every, warm_start
         self.delta, self.constants, self.horizon = delta, Constants(C1, C4, C5, C6, C7), horizon
-        self.theory: Theory | None = None
-        self._mark_divergence = self.settings.compared if on_divergence == "auto" else on_divergence == "mark"
+        self.init: Init = init or ("symmetric" if mode == "theory" else "uniform")
+        self.design_kind = design or ("full" if mode == "theory" else "diagonal")
+        self.exploration = make_exploration(exploration or self.default_exploration)
+        self.noise = ActionNoise(self.settings.seeds, normal=self.exploration.stochastic)
+        self.divergence = Divergence(self.settings.compared if on_divergence == "auto" else on_divergence == "mark")
+        self.rounds_before = 0
+        """the most rounds that a replica had observed when a fit began"""
+        self.fit_horizon: int | None = None
+        """T of a fit"""
         self.automatic_optimization = False
-        self.noise = ActionNoise(self.settings.seeds, normal=self.thompson)
+        self._batch: TrainingBatch | None = None
         for name in SETTINGS:
             self.register_buffer(name, torch.tensor(getattr(self.settings, name), dtype=torch.float64))
         self.register_buffer("diverged_at", torch.zeros(self.replicas, dtype=torch.long))
-        self._any_diverged = False
+        self._build([1] if self.linear else [*[width] * (depth - 1), 1], design_args)
 
-    def _build(self, layers: list[int]) -> None:
-        """Make the network with layers of these sizes behind its inputs, and what is kept of its parameters."""
+    def _build(self, layers: list[int], design_args: dict[str, Any] | None) -> None:
+        """Make the network with layers of these sizes after its inputs, and what is kept of its parameters."""
         sizes = [input_size(self.dim, self.blocks), *layers]
+        factor = self.theory_factor()
         if self.mode == "theory":
-            check_theory(self, depth=len(layers), width=sizes[-2])
+            check_theory(self, factor is not None, depth=len(layers), width=sizes[-2], design_args=design_args)
             # x' = [x, x]/sqrt(2)
             sizes = [2 * sizes[0], *sizes[1:]]
         self.network = MLP(sizes, self.settings.seeds, self.init, self.blocks)
         self.initial_weights = nn.ParameterList(nn.Parameter(w.detach().clone(), False) for w in self.network.weights)
-        factor = self.theory_factor()
-        self.design: DiagonalDesign | BlockDiagonalDesign | FullDesign | AdaptiveDesign
-        self.information: DiagonalDesign | BlockDiagonalDesign | FullDesign
+        self.formulas: Formulas
         if self.mode == "theory" and factor is not None:
-            self.theory = Theory(
+            self.formulas = Theory(
                 self.network, self.S, self.kappa, factor, self.variance_weighted, self.delta, self.constants
             )
-            self.design, self.information = self.theory.designs()
-            information_weight = self.theory.information_weight()
         else:
-            kind, shapes, ridge = self.design_kind, self.network.shapes, self.lam
-            if not self.variance_weighted:
-                ridge = self.kappa * ridge
-            self.design = make_design(kind, shapes, ridge, self.blocks)
-            self.information = make_design(kind, shapes, torch.ones_like(self.lam), self.blocks)
-            information_weight = self.information_weight()
-        # the columns of an observation: its weight, then the factors
-        self.observation_columns = [1, *self.information.factor_sizes]
-        self.register_buffer("_information_weight", information_weight.view(-1, 1, 1), persistent=False)
-        # Plain references: to ask nn.Module for a submodule takes as long as a small operation on tensors.
-        self._designs = (self.design, self.information)
+            ridge = self.lam if self.variance_weighted else self.kappa * self.lam
+            weight = self.observation_weight()
+            self.formulas = Practical(self.network, self.lam, ridge, weight, self.design_kind, design_args)
+        self.design, self.effective_dim_design = self.formulas.designs()
+        self.observation_columns = [1, *self.effective_dim_design.factor_sizes]
+        """the numbers of an observation: its weight, then the factors"""
+        weight = self.formulas.observation_weight().view(-1, 1, 1)
+        self.register_buffer("_observation_weight", weight, persistent=False)
+        # Plain references: asking nn.Module for a submodule takes as long as a small operation on tensors.
+        self._designs = (self.design, self.effective_dim_design)
         self.buffer = ReplayBuffer(self.replicas, self.dim)
         self._derive()
         nothing = torch.zeros_like(self.lam)
         self.register_buffer("effective_dimension", nothing)
-        self.register_buffer("radius", self._radius(nothing))
-        if not self._radius(nothing + 1).isfinite().all():
-            raise InputError("The radius overflows with these values of nu, lam, kappa and S; take less extreme ones.")
-
-    def _radius(self, dimension: Tensor) -> Tensor:
-        """(R,), the radius at an effective dimension (R,)"""
-        return self._radius_terms.at(dimension) if self.theory is None else self.theory.radius(dimension)
+        self.register_buffer("radius", self.radius_at(nothing))
+        check_finite("The radius, which follows from nu, lam, kappa and S,", self.radius_at(nothing + 1))
 
     def _derive(self) -> None:
         """What follows from the settings and the precision."""
-        self._radius_terms = self.radius_terms()
+        if self.mode == "practical":
+            self.formulas.derive(self.radius_terms())
         self._tie_tolerance = 32 * torch.finfo(self.network.weights[0].dtype).eps
 
     # ---- what an algorithm states -------------------------------------------------------------------------------
 
-    @abstractmethod
     def radius_terms(self) -> Radius:
-        """The radius as a function of the effective dimension."""
+        """The coefficients of a radius that is affine in the effective dimension d, or in sqrt(d).
 
-    def information_weight(self) -> Tensor:
-        """(R,): w in the effective dimension logdet(w sum g g^T + I): R, but for NCBF-UCB"""
+        Define this, or ``radius_at`` for any other form.
+        """
+        return Radius(torch.zeros_like(self.nu), torch.zeros_like(self.nu))
+
+    def radius_at(self, dimension: Tensor) -> Tensor:
+        """The radius at effective dimension (..., R): one number a replica, for one round or several."""
+        return self.formulas.radius(dimension)
+
+    def observation_weight(self) -> Tensor:
+        """(R,): w in the effective dimension logdet(w sum g g^T + I)"""
         return torch.full_like(self.lam, SLOPE_BOUND)
 
     def theory_factor(self) -> Tensor | None:
-        """(R,): what nu_t is multiplied by to the radius in theory mode; None of an algorithm that has no such mode"""
+        """(R,): nu_t times this is the radius in theory mode; None for an algorithm that has no such mode"""
         return None
 
     # ---- a round ------------------------------------------------------------------------------------------------
 
-    def act(self, arms: Tensor) -> Choice:
-        """Choose an arm for every replica from (R, K, d), or from (K, d) shown to all. Only random draws change."""
-        arms = check_arms(arms, self.replicas, self.dim, self.network.weights[0], self.blocks)
-        if arms.dim() == 2:
-            arms = arms.expand(self.replicas, -1, -1)
-        choice = self.choose(self.look(arms))
-        check_finite("scores", choice.score)
+    @property
+    def replicas(self) -> int:
+        """R"""
+        return len(self.settings.seeds)
+
+    @property
+    def rounds(self) -> Tensor:
+        """(R,): observed rounds"""
+        return self.buffer.length
+
+    @property
+    def alive(self) -> Tensor | None:
+        """(R,): the replicas whose TrainNN did not diverge; None where that is all of them."""
+        return self.diverged_at == 0 if self.divergence.any_diverged else None
+
+    def weights(self, replica: int = 0) -> list[Tensor]:
+        """[W_1, ..., W_L] of one replica, each (out, in)"""
+        return [weight[replica].detach().clone() for weight in self.network.weights]
+
+    def act(self, arms: Tensor, mask: Tensor | None = None) -> Choice:
+        """Choose an arm for every replica from (R, K, d), or from (K, d) shown to all. Only random draws change.
+
+        ``mask``, (R, K) or (K,), is False for arms that cannot be chosen.
+        """
+        arms, mask = check_arms(arms, mask, self.replicas, self.dim, self.network.weights[0], self.blocks)
+        choice = self.choose(self.featurize(arms, mask))
+        check_finite("scores", choice.score if mask is None else choice.score[mask])
         return choice
 
-    @torch.no_grad()
-    def observe(self, choice: Choice, reward: Tensor, accepted: Tensor | None = None) -> None:
-        """Learn a choice's reward (R,): buffer, design matrix, radii. Replicas with ``accepted`` (R,) False do not."""
-        expected = (self.replicas, choice.score.shape[1], sum(self.observation_columns))
-        if choice.view.observation.shape != expected or choice.view.arms.shape[-1] != self.dim:
-            raise InputError("This choice is another agent's: its replicas, features or network differ.")
-        reward, accepted = check_reward(reward, accepted, choice.arm)
-        rows = None if accepted is None else accepted.unsqueeze(1)
-        index = choice.arm.view(-1, 1, 1).expand(-1, 1, self.dim)
-        self.buffer.append(choice.view.arms.gather(1, index), reward.unsqueeze(1), rows)
-        self.update_confidence(choice.observed, accepted)
+    def choose(self, view: View) -> Choice:
+        """Score the arms of a round and take the best one."""
+        score, bonus = self.score(view)
+        return Choice(self.best(score, view.uniform, view.normal), score, view.mean, bonus, view)
 
-    def look(self, arms: Tensor) -> View:
-        """The view of one round (R, K, d), unchecked."""
-        mean, factors, observation = self.evaluate(arms)
-        return View(arms, mean, factors, observation, *self.noise.take(1, mean, arms.shape[1])[0])
+    def best(self, score: Tensor, uniform: Tensor, normal: Tensor | None = None) -> Tensor:
+        """The arm that the exploration rule takes, (..., K) -> (...), given scores and random numbers of a round, or of
+        several rounds."""
+        return self.exploration.choose(score, uniform, normal, self._tie_tolerance)
 
-    def look_at(self, arms: Tensor) -> View:
-        """The view of C rounds (R, C, K, d) together: the network does not change between two calls of TrainNN."""
-        mean, factors, observation = self.evaluate(arms.flatten(1, 2))
+    def score(self, view: View, replicas: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Score and bonus (R, K) of a round's arms; bonus = radius * norm.
 
-        def split(values: Tensor) -> Tensor:
-            return values.unflatten(1, arms.shape[1:3])
-
-        noise = self.noise.take(arms.shape[1], mean, arms.shape[2])
-        uniform = torch.stack([numbers for numbers, _ in noise], dim=1)
-        normal = [numbers for _, numbers in noise if numbers is not None]
-        drawn = torch.stack(normal, dim=1) if normal else None
-        return View(arms, split(mean), tuple(map(split, factors)), split(observation), uniform, drawn)
-
-    def look_ahead(self, arms: Tensor) -> list[View]:
-        """The views of C rounds (R, C, K, d), one by one."""
-        view = self.look_at(arms)
-        rounds = arms.shape[1]
-        factors = zip(*(factor.unbind(1) for factor in view.factors), strict=True)
-        others = (view.arms, view.mean, view.observation, view.uniform)
-        shown, means, observations, uniform = (values.unbind(1) for values in others)
-        normal = [None] * rounds if view.normal is None else view.normal.unbind(1)
-        return list(map(View, shown, means, factors, observations, uniform, normal))
+        With ``replicas`` (indices) the view belongs to these replicas only.
+        """
+        radius, design = cast(Tensor, self._buffers["radius"]), self._designs[0]
+        if replicas is None:
+            norm = design.norm(view.factors)
+        else:
+            norm, radius = design.norm(view.factors, replicas), radius.index_select(0, replicas)
+        bonus = norm.mul_(radius.unsqueeze(1))
+        return self.exploration.score(view.mean, bonus, view.normal), bonus
 
     @torch.no_grad()
-    def evaluate(self, arms: Tensor, spare: int = 0, replicas: Tensor | None = None) -> tuple[Tensor, Factors, Tensor]:
-        """Of arms (R, N, d) the mean that the bonus is added to, (R, N), the factors, and the observations (R, N, ...).
+    def evaluate(self, arms: Tensor, replicas: Tensor | None = None) -> tuple[Tensor, Tensor, Factors]:
+        """What the network tells of arms (R, N, d): the mean that the bonus is added to and the weight that an
+        observation would have in the design matrix, both (R, N), and the factors of the gradient.
 
-        The factors are views of the observations, so that those of an arm lie side by side. Observations have
-        ``spare`` columns in front that the caller may fill. Arms may be those of some ``replicas`` only, by
-        number (not in theory mode).
+        With ``replicas`` (indices) the arms belong to these replicas only.
         """
         weights: tuple[Tensor, ...] = self.network.weights
         if replicas is not None:
             weights = tuple(weight[replicas] for weight in weights)
-        if self.theory is None:
-            f, factors = network_factors(weights, arms, self.blocks)
-            mean = f
-        else:
-            f, mean, factors = self.theory.look(weights, tuple(self.initial_weights), arms)
+        f, mean, factors = self.formulas.evaluate(weights, tuple(self.initial_weights), arms)
         if self.mean_is_probability:
             mean = mu(mean)
-        weight = slope(f) if self.variance_weighted else torch.ones_like(f)
-        observation = self.lam.new_empty(*f.shape, spare + sum(self.observation_columns))
-        first, *prepared = torch.split_with_sizes(observation[..., spare:], self.observation_columns, dim=-1)
+        return mean, slope(f) if self.variance_weighted else torch.ones_like(f), factors
+
+    def featurize(
+        self,
+        arms: Tensor,
+        mask: Tensor | None = None,
+        noise: tuple[Tensor, Tensor | None] | None = None,
+        replicas: Tensor | None = None,
+        packed: bool = False,
+    ) -> View:
+        """The view of a round's arms (R, K, d), or of C rounds (R, C, K, d) together, unchecked.
+
+        The network does not change between two calls of TrainNN, so that many rounds can be evaluated at once.
+        ``noise`` are uniform and normal numbers (R, .., K); left out, the agent's next draws. With ``packed`` all that
+        belongs to an arm lies side by side.
+        """
+        rounds = arms.shape[1:-1]
+        subset = {} if replicas is None else {"replicas": replicas}
+        found, weight, factors = self.evaluate(arms.flatten(1, -2), **subset)
+        head = self.packed_head if packed else 0
+        everything = self.lam.new_empty(*found.shape, head + sum(self.observation_columns))
+        observation = everything[..., head:] if packed else everything
+        first, *prepared = torch.split_with_sizes(observation, self.observation_columns, dim=-1)
         first.copy_(weight.unsqueeze(-1))
         self.design.prepare(factors, tuple(prepared))
-        return mean.to(self.lam.dtype), tuple(prepared), observation
+        mean = found.to(self.lam.dtype)
+        if arms.dim() == 4:
+            mean, observation = mean.unflatten(1, rounds), observation.unflatten(1, rounds)
+            prepared = [factor.unflatten(1, rounds) for factor in prepared]
+        uniform, normal = self.noise.draw(mean, rounds) if noise is None else noise
+        if mask is not None:
+            mean, uniform = mean.masked_fill(~mask, -torch.inf), uniform.masked_fill(~mask, 0)
+        view = View(arms, mean, tuple(prepared), observation, uniform, normal)
+        if not packed:
+            return view
+        everything = everything.unflatten(1, rounds)
+        for place, values in enumerate((mean, uniform, normal)[:head]):
+            assert values is not None
+            everything[..., place] = values
+        return view._replace(packed=everything)
+
+    @property
+    def packed_head(self) -> int:
+        """The numbers of an arm in a packed view before its observation: mean, uniform and, where asked for, normal."""
+        return 2 + self.exploration.stochastic
 
     @torch.no_grad()
     def mean_and_bonus(self, arms: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and bonus (R, N) of arms (R, N, d), for an agent that is asked and does not learn."""
-        mean, factors, _ = self.evaluate(arms)
-        return mean, self.score(mean, factors, None)[1]
+        nothing = (arms.new_empty(0), None)
+        view = self.featurize(arms, noise=nothing)
+        return view.mean, self.design.norm(view.factors).mul_(self.radius.unsqueeze(1))
 
-    def choose(self, view: View) -> Choice:
-        """Score the arms of a view and take the best one; of equal ones any, with equal chances.
+    # ---- what was observed ----------------------------------------------------------------------------------------
 
-        UCB: score = mean + bonus.  Thompson sampling: score ~ N(mean, bonus^2).  bonus = radius * norm
-        Scores are equal up to rounding: a matrix product gives the same arm another last digit in another row.
+    @torch.no_grad()
+    def observe(self, choice: Choice, reward: Tensor | float, accepted: Tensor | None = None) -> None:
+        """Learn a choice's reward: replay buffer, design matrix, radius.
+
+        ``reward`` is (R,), or a plain number where R = 1. Replicas with ``accepted`` (R,) False learn nothing.
         """
-        score, bonus = self.score(view.mean, view.factors, view.normal)
-        return Choice(self.best(score, view.uniform), score, view.mean, bonus, view)
+        check_same_agent(choice, self.replicas, self.dim, sum(self.observation_columns))
+        reward, accepted = check_reward(reward, accepted, choice.arm)
+        self.buffer.append(choice.x, reward.unsqueeze(1), None if accepted is None else accepted.unsqueeze(1))
+        self.update_confidence(choice.observed, accepted)
 
-    def score(
-        self, mean: Tensor, factors: Factors, normal: Tensor | None, replicas: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Score and bonus (R, N) of arms: mean + bonus, or with normal numbers a draw of N(mean, bonus^2).
-
-        Arms may be those of some ``replicas`` only, by number, where the design matrix is diagonal.
-        """
-        radius, design = cast(Tensor, self._buffers["radius"]), self._designs[0]
-        if replicas is None:
-            norm = design.norm(factors)
-        else:
-            assert isinstance(design, DiagonalDesign)
-            norm, radius = design.norm_of(replicas, factors), radius.index_select(0, replicas)
-        return self.score_of(mean, norm, radius.unsqueeze(1), normal)
-
-    @staticmethod
-    def score_of(mean: Tensor, norm: Tensor, radius: Tensor, normal: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Score and bonus of arms with these norms, which become the bonus in their place."""
-        bonus = norm.mul_(radius)
-        return mean + bonus if normal is None else torch.addcmul(mean, bonus, normal), bonus
-
-    def best(self, score: Tensor, uniform: Tensor) -> Tensor:
-        """The arm of the highest score, (..., K) -> (...); of equal ones that with the largest uniform number."""
-        highest = score.amax(-1, keepdim=True)
-        worse = score < highest.sub(highest.abs(), alpha=self._tie_tolerance)
-        return uniform.masked_fill(worse, 0).argmax(-1)
+    def observe_window(self, window: Window) -> None:
+        """``observe`` for several rounds that were looked ahead together: their states are there already."""
+        assert window.prefix is not None
+        self.buffer.append(window.x, window.reward, window.filled)
+        for design, states in zip(self._designs, window.prefix, strict=False):
+            design.set_prefix(states[:, -1])
+        self._buffers["effective_dimension"] = window.effective_dimension[:, -1]
+        self._buffers["radius"] = window.radius[:, -1]
 
     def update_confidence(self, observed: Tensor, accepted: Tensor | None = None) -> None:
         """Design matrix, effective dimension and radius after an observation (R, 1, ...)."""
-        design, information = self._designs
+        design, effective_dim_design = self._designs
         if accepted is not None:
             # A gradient of zeros adds nothing.
             observed = observed * accepted.view(-1, 1, 1)
         weight, *picked = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
         factors = tuple(picked)
-        information.add(factors, cast(Tensor, self._buffers["_information_weight"]), accepted)
+        effective_dim_design.add(factors, cast(Tensor, self._buffers["_observation_weight"]), accepted)
         design.add(factors, weight, accepted)
         # nn.Module's own assignment would cost more than the formulas. New tensors: who kept the old ones keeps them.
-        dimension = self._buffers["effective_dimension"] = information.logdet()
-        if self.theory is not None and isinstance(design, AdaptiveDesign):
-            self.theory.count(dimension, accepted)
-            design.set_ridge(self.theory.ridge())
-        self._buffers["radius"] = self._radius(dimension)
+        dimension = self._buffers["effective_dimension"] = effective_dim_design.logdet()
+        self.formulas.after_observation(design, dimension, accepted)
+        self._buffers["radius"] = self.radius_at(dimension)
 
-    def take(self, window: Window) -> None:
-        """Design matrix, effective dimension and radius after rounds that were played at once."""
-        for design, diagonals in zip(self._designs, window.after[:2], strict=True):
-            assert isinstance(design, DiagonalDesign)
-            design.take(diagonals[:, -1])
-        self._buffers["effective_dimension"] = window.effective_dimension[:, -1]
-        self._buffers["radius"] = window.radius[:, -1]
+    def prefix(self, observed: Tensor, replicas: Tensor | None = None, known: Tensor | None = None) -> Prefix:
+        """What S observations (R, S, ...) would make of design matrices, effective dimension and radius.
 
-    def confidences(self, observed: Tensor, replicas: Tensor | None = None) -> Confidences:
-        """What C observations (R, C, ...) would make of diagonal design matrices, effective dimension and radius.
-
-        They may be those of some ``replicas`` only, by number.
+        With ``replicas`` (indices) they belong to these replicas only; ``known`` (R, S + 1) are then the effective
+        dimensions of all.
         """
-        design, information = self._designs
-        assert isinstance(design, DiagonalDesign)
-        assert isinstance(information, DiagonalDesign)
+        design, effective_dim_design = self._designs
         weight, *picked = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
-        factors = tuple(picked)
-        information_weight, radius = cast(Tensor, self._buffers["_information_weight"]), self._radius_terms
+        factors, own_weight = tuple(picked), cast(Tensor, self._buffers["_observation_weight"])
         if replicas is not None:
-            information_weight, radius = information_weight.index_select(0, replicas), radius.of(replicas)
-        informed = information.cumulated(factors, information_weight, replicas)
-        dimension = log_product(informed)
-        return Confidences(design.cumulated(factors, weight, replicas), informed, dimension, radius.at(dimension.mT).mT)
+            own_weight = own_weight.index_select(0, replicas)
+        states = effective_dim_design.prefix(factors, own_weight, replicas)
+        dimension = effective_dim_design.logdet_at(states)
+        if replicas is None or known is None:
+            radius = self.radius_at(dimension.mT).mT
+        else:
+            radius = self.radius_at(known.index_copy(0, replicas, dimension).mT).mT.index_select(0, replicas)
+        return Prefix(design.prefix(factors, weight, replicas), states, dimension, radius)
 
     @contextmanager
-    def room_for(self, count: int, start: int) -> Iterator[None]:
-        """Replicas that have observed ``start`` rounds of a replay, or fewer, observe up to ``count`` more, each in its
-        own time."""
+    def reserve(self, count: int, start: int) -> Iterator[None]:
+        """Replicas that have observed at most ``start`` rounds of a replay observe up to ``count`` more, each at its
+        own pace."""
         rounds = self.rounds_before + start + count
         for design in self._designs:
-            design.hold(rounds, fixed=True)
+            design.reserve(rounds, fixed=True)
         try:
             yield
         finally:
             for design in self._designs:
-                design.hold(rounds, fixed=False)
+                design.reserve(rounds, fixed=False)
 
-    def _has_trained(self, replicas: Tensor) -> None:
-        if self.theory is not None and self.variance_weighted and isinstance(self.design, AdaptiveDesign):
-            # W_t weighs round t by mu'(f(x_t; theta_t)): by the parameters in force at the next decision
-            f = self.theory.f(self.network.weights, self.buffer.newest())
-            self.design.reweigh(slope(f).squeeze(1), replicas & (self.rounds > 0))
+    # ---- TrainNN --------------------------------------------------------------------------------------------------
 
-    def regularisation(self, dimension: Tensor, t: Tensor) -> Tensor:
-        """lam (C, R), in theory mode lam_t, of rounds with numbers (C,) and effective dimensions (C, R)."""
-        lam = self.lam.expand_as(dimension)
-        return lam if self.theory is None else self.theory.formulas.lam(dimension, t.unsqueeze(1).to(lam.device))
+    @torch.no_grad()
+    def train_nn(self) -> None:
+        """TrainNN on the replay buffer; in a fit, on the batch that the DataModule handed over."""
+        batch = self._batch or TrainingBatch(*self.buffer.rows(), None, True)
+        inactive = self.diverged_at > 0
+        if batch.inactive is not None:
+            inactive = inactive | batch.inactive
+        horizon = self.fit_horizon if self.horizon is None else self.horizon
+        descent = self.formulas.descent(self.lr, self.steps, horizon, tuple(self.initial_weights))
+        failed = training.train(
+            self.network.weights,
+            tuple(self.initial_weights),
+            self.formulas.inputs(batch.x),
+            batch.reward,
+            descent,
+            inactive,
+            some_inactive=batch.inactive is not None or self.divergence.any_diverged,
+            cold=self.formulas.always_cold or not self.warm_start,
+            blocks=self.network.blocks,
+        )
+        if failed is not None:
+            self.diverged_at = self.divergence.record(
+                failed, self.diverged_at, self.rounds, self.settings, self.share, self.formulas.unused, descent
+            )
+        self.formulas.after_training(self.design, self.network.weights, self.buffer.newest(), ~inactive)
+        # in a fit, processes agree first: see ``sync``
+        if self._batch is None:
+            self.divergence.check()
 
-    # ---- Lightning ----------------------------------------------------------------------------------------------
+    def training_step(self, batch: TrainingBatch, batch_idx: int) -> None:
+        """One batch is one call of TrainNN, and one optimizer step: ``trainer.global_step`` counts calls of TrainNN."""
+        if batch.due:
+            optimizer = cast(LightningOptimizer, self.optimizers())
+            self._batch = batch
+            try:
+                optimizer.step(self.train_nn)
+            finally:
+                self._batch = None
+            if self.trainer.world_size == 1 or self.trainer.global_step % SYNC_EVERY == 0:
+                self.sync()
+
+    def configure_optimizers(self) -> Optimizer:
+        """Lightning's view of TrainNN: one step is one call."""
+        return training.GradientDescent(self.network.parameters(), {"lr": self.lr})
+
+    # ---- Lightning ------------------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Processes agree to continue. One that failed or was asked to stop stops all: others would wait in vain."""
+        self.divergence.settle(self.diverged_at)
+        told = gathered(self.trainer, (self.divergence.failure, asked_to_stop(self.trainer)))
+        failures = [failure for failure, _ in told if failure is not None]
+        if len(failures) == len(told) or (failures and not self.divergence.mark):
+            raise TrainNNDiverged(failures[0])
+        if any(stop for _, stop in told):
+            self.trainer.should_stop = True
+
+    def setup(self, stage: str) -> None:
+        """Refuse what the command line would; the horizon of a fit is its number of rounds."""
+        check_trainer({"precision": self.trainer.precision})
+        # Lightning would do it after a checkpoint's numbers have lost half of their digits.
+        if self.trainer.precision == "64-true":
+            self.double()
+        if stage == "fit":
+            self.fit_horizon = getattr(getattr(self.trainer, "datamodule", None), "rounds", None)
+
+    def on_train_end(self) -> None:
+        """All processes learn whether one of them failed."""
+        self.sync()
+
+    def teardown(self, stage: str) -> None:
+        """The last hook: from here on every process has all replicas, and there is nothing to gather."""
+        if isinstance(self.trainer.strategy, ReplicaStrategy):
+            self.trainer.strategy.spread = False
 
     def test_step(self, batch: Deal, batch_idx: int) -> None:
         """The frozen agent on rounds it has not seen: mean reward and regret of a round."""
-        choices = [self.choose(view) for view in self.look_ahead(batch.arms)]
-        arm = torch.stack([choice.arm for choice in choices], dim=1)[: self.share.own].unsqueeze(2)
+        if overridden(self, Agent, "act"):
+            masks = [()] * batch.arms.shape[1] if batch.mask is None else [(mask,) for mask in batch.mask.unbind(1)]
+            choices = [self.act(arms, *mask) for arms, mask in zip(batch.arms.unbind(1), masks, strict=True)]
+        else:
+            choices = [self.choose(view) for view in self.featurize(batch.arms, batch.mask).unbind()]
+        arm = torch.stack([choice.arm for choice in choices], dim=1)[: self.share.n_local].unsqueeze(2)
         for name, values in (("reward", batch.reward), ("regret", batch.regret)):
-            mean = values.gather(2, arm).sum() / max(arm.numel(), 1)
-            self.log(f"test/{name}", mean, batch_size=arm.numel(), sync_dist=True)
+            if values is not None:
+                mean = values.gather(2, arm).sum() / max(arm.numel(), 1)
+                self.log(f"test/{name}", mean, batch_size=arm.numel(), sync_dist=True)
 
     def configure_callbacks(self) -> list[L.Callback]:
-        return [Confidence()]
+        """The callback that maintains design matrix and radius, unless the user brings one."""
+        mine = any(isinstance(callback, Confidence) for callback in self.trainer.callbacks)  # type: ignore[attr-defined]
+        return [] if mine else [Confidence()]
+
+    # ---- state ------------------------------------------------------------------------------------------------------
+
+    def part(self, share: Share) -> "Agent":
+        """An agent of some of the replicas, as they are now; everything else is that of the whole."""
+        return state.part(self, share)
+
+    def state_of(self, part: "Agent") -> dict[str, Any]:
+        """This agent's state, as far as it is that of a part of it."""
+        return state.state_of(self, part)
+
+    def identity(self) -> dict[str, Any]:
+        """What a stored state must agree with."""
+        return state.identity(self)
+
+    def to(self, *args: Any, **kwargs: Any) -> "Agent":
+        """Like any module's, but not to MPS."""
+        state.check_device(*args, **kwargs)
+        return super().to(*args, **kwargs)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Agent":
+        """Move or cast. A cast is of network and buffer, all else stays in float64; what is derived follows."""
+        kept = state.keeping_float64(fn, self.network.weights[0])
+        exact = (*self._designs, self.formulas)
+        for module in self.children():
+            module._apply(kept if module in exact else fn)
+        super()._apply(kept, recurse=False)
+        self._derive()
+        self.noise.forget()
+        return self
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"identity": self.identity(), "draws": self.noise.position}
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        self.noise.position = state["draws"]
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        """Look at the identity first, so that a state of another agent changes nothing."""
+        state.check_identity(self, state_dict.get(f"{prefix}_extra_state"))
+        # Rounds may have been played in inference mode, whose tensors cannot be written outside it.
+        self.radius, self.effective_dimension = self.radius.clone(), self.effective_dimension.clone()
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        self.divergence.any_diverged = bool((self.diverged_at > 0).any())
+
+
+class NeuralAgent(Agent):
+    """An agent on a network f(x) = W_L relu(... relu(W_1 x))."""
 
 
 class LinearAgent(Agent):
     """An agent on f(x) = x . theta: a network of depth 1, with x as its gradient."""
 
-    def __init__(self, dim: int, **settings: Any) -> None:
-        super().__init__(dim, **settings)
-        self._build([1])
-        self.save_hyperparameters({"dim": dim, **settings})
-
-
-class NeuralAgent(Agent):
-    """An agent on f(x) = W_L relu(... relu(W_1 x)).
-
-    Args:
-        width: number m of hidden units a layer.
-        depth: number L of layers, >= 1.
-    """
-
-    def __init__(self, dim: int, width: int = 20, depth: int = 2, **settings: Any) -> None:
-        super().__init__(dim, **settings)
-        check_whole(1, width=width, depth=depth)
-        self._build([*[width] * (depth - 1), 1])
-        self.save_hyperparameters({"dim": dim, "width": width, "depth": depth, **settings})
+    linear = True

@@ -1,56 +1,51 @@
 """What happens after every round of a fit."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import lightning as L
 
-if TYPE_CHECKING:
-    from nl_lightning.agents.base import Agent
-    from nl_lightning.core.types import History, Round
-    from nl_lightning.rollout.lookahead import Window
+from nl_lightning.core.imports import as_new_as
+from nl_lightning.core.types import History, Round, Window
+
+__all__ = ["Confidence", "RoundCallback"]
 
 
 class RoundCallback(L.Callback):
-    """A Lightning callback with three more hooks."""
+    """A Lightning callback with three more hooks; ``agent`` is the fit's agent."""
 
-    def on_round_end(self, trainer: L.Trainer, agent: "Agent", played: "Round") -> None:
-        """Called after every round; ``played.t`` (R,) is its number, from 1 on.
+    def on_round_end(self, trainer: L.Trainer, agent: Any, played: Round) -> None:
+        """Called after every round; ``played.t`` (R,) is its number, counted from 1.
 
-        In a replay, replicas wait for each other: it counts for those with ``played.accepted``, at times for none.
+        In a replay, replicas wait for each other: a round counts for those with ``played.accepted``, sometimes none.
         """
 
-    def on_window_end(self, trainer: L.Trainer, agent: "Agent", window: "Window") -> None:
-        """Called instead of ``on_round_end`` after rounds that were played at once (``ahead``).
+    def on_window_end(self, trainer: L.Trainer, agent: Any, window: Window) -> None:
+        """Called instead of ``on_round_end`` after rounds that were looked ahead and played together.
 
-        A callback that has ``on_round_end`` and not this one is called after every round: they are played one by one.
-        So is a class that has a new ``on_round_end`` and inherits this one.
+        A callback that defines ``on_round_end`` and not this one gets every round: they are played one by one. So does
+        a class that redefines ``on_round_end`` and inherits this one.
         """
 
-    def on_rounds_end(self, trainer: L.Trainer, agent: "Agent", history: "History") -> None:
+    def on_rounds_end(self, trainer: L.Trainer, agent: Any, history: History) -> None:
         """Called once for the rounds between two calls of TrainNN, before the latter."""
+
+    @property
+    def supports_windows(self) -> bool:
+        """Whether this callback can do without single rounds."""
+        return as_new_as(self, "on_window_end", "on_round_end")
 
 
 class Confidence(RoundCallback):
-    """Maintains the design matrix and the radii: an agent brings it along (``configure_callbacks``)."""
+    """Maintains design matrix and radius: it alone tells the agent what was observed.
 
-    def on_round_end(self, trainer: L.Trainer, agent: "Agent", played: "Round") -> None:
-        agent.update_confidence(played.observed, played.accepted)
+    An agent brings it along (``configure_callbacks``). Pass an instance of a subclass to the Trainer to replace it.
+    """
 
-    def on_window_end(self, trainer: L.Trainer, agent: "Agent", window: "Window") -> None:
-        agent.take(window)
+    def on_round_end(self, trainer: L.Trainer, agent: Any, played: Round) -> None:
+        if played.rows_follow:
+            agent.update_confidence(played.observed, played.accepted)
+        else:
+            agent.observe(played.choice, played.reward, played.accepted)
 
-
-def overrides(callback: RoundCallback, hook: str) -> bool:
-    """Whether a callback does something at this hook."""
-    return _definer(callback, hook) is not RoundCallback
-
-
-def contented(callback: RoundCallback) -> bool:
-    """Whether a callback can do without single rounds: its ``on_window_end`` is as new as its ``on_round_end``."""
-    order = type(callback).__mro__
-    return order.index(_definer(callback, "on_window_end")) <= order.index(_definer(callback, "on_round_end"))
-
-
-def _definer(callback: RoundCallback, hook: str) -> type:
-    """The class that a callback has a hook from."""
-    return next(kind for kind in type(callback).__mro__ if hook in vars(kind))
+    def on_window_end(self, trainer: L.Trainer, agent: Any, window: Window) -> None:
+        agent.observe_window(window)

@@ -1,10 +1,7 @@
-from typing import final
-
 from nl_lightning.agents import radii
 from nl_lightning.agents.base import LinearAgent
 
 
-@final
 class LogisticUCB1(LinearAgent):
     """Logistic-UCB-1 (Faury et al. 2020).
 

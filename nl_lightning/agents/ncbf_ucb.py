@@ -1,12 +1,9 @@
-from typing import final
-
 from torch import Tensor
 
 from nl_lightning.agents import radii
 from nl_lightning.agents.base import NeuralAgent
 
 
-@final
 class NCBFUCB(NeuralAgent):
     """NCBF-UCB (Verma et al. 2025).
 
@@ -17,7 +14,7 @@ class NCBFUCB(NeuralAgent):
     name = "NCBF-UCB"
     variance_weighted = False
 
-    def information_weight(self) -> Tensor:
+    def observation_weight(self) -> Tensor:
         return 1 / self.kappa
 
     def radius_terms(self) -> radii.Radius:

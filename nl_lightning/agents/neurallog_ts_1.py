@@ -1,12 +1,9 @@
-from typing import final
-
 from torch import Tensor
 
 from nl_lightning.agents import radii
 from nl_lightning.agents.base import NeuralAgent
 
 
-@final
 class NeuralLogTS1(NeuralAgent):
     """NeuralLog-TS-1, Thompson sampling on the design matrix of NeuralLog-UCB-1.
 
@@ -20,7 +17,7 @@ class NeuralLogTS1(NeuralAgent):
 
     name = "NeuralLog-TS-1"
     variance_weighted = False
-    thompson = True
+    default_exploration = "thompson"
 
     def radius_terms(self) -> radii.Radius:
         return radii.neurallog_1(self.nu, self.lam, self.kappa, self.S)

@@ -1,5 +1,3 @@
-from typing import final
-
 import torch
 from torch import Tensor
 
@@ -7,7 +5,6 @@ from nl_lightning.agents import radii
 from nl_lightning.agents.base import NeuralAgent
 
 
-@final
 class NeuralLogTS2(NeuralAgent):
     """NeuralLog-TS-2, Thompson sampling on the design matrix of NeuralLog-UCB-2.
 
@@ -20,7 +17,7 @@ class NeuralLogTS2(NeuralAgent):
 
     name = "NeuralLog-TS-2"
     variance_weighted = True
-    thompson = True
+    default_exploration = "thompson"
 
     def radius_terms(self) -> radii.Radius:
         return radii.neurallog_2(self.nu, self.lam, self.S)

@@ -1,5 +1,3 @@
-from typing import final
-
 from torch import Tensor
 
 from nl_lightning.agents import radii
@@ -7,7 +5,6 @@ from nl_lightning.agents.base import NeuralAgent
 from nl_lightning.core.link import SLOPE_BOUND
 
 
-@final
 class NeuralLogUCB1(NeuralAgent):
     """NeuralLog-UCB-1 (the paper's Algorithm 1, as in its experiments).
 

@@ -1,5 +1,3 @@
-from typing import final
-
 import torch
 from torch import Tensor
 
@@ -7,7 +5,6 @@ from nl_lightning.agents import radii
 from nl_lightning.agents.base import NeuralAgent
 
 
-@final
 class NeuralLogUCB2(NeuralAgent):
     """NeuralLog-UCB-2 (the paper's Algorithm 2, as in its experiments).
 

@@ -17,16 +17,18 @@ halves. TrainNN parts the pairs, so that the network itself keeps all its weight
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from nl_lightning.agents.formulas import Formulas
 from nl_lightning.agents.radii import TheoryRadius, condition
 from nl_lightning.core.errors import InputError
-from nl_lightning.designs.adaptive import AdaptiveDesign
-from nl_lightning.designs.diagonal import FullDesign
-from nl_lightning.models.mlp import MLP, Factors, activations, factors
+from nl_lightning.core.link import slope
+from nl_lightning.core.types import Factors
+from nl_lightning.designs import AdaptiveDesign, DesignMatrix, FullDesign
+from nl_lightning.models.mlp import MLP, activations, factors
 from nl_lightning.models.training import Descent
 
 _STEPS = 1_000_000
@@ -43,9 +45,8 @@ class Constants(NamedTuple):
     C7: float
 
 
-@final
-class Theory(nn.Module):
-    """What theory mode keeps beside network and design matrices: t and lam_t; and what it computes otherwise.
+class Theory(Formulas):
+    """The formulas of theory mode, and what it keeps beside network and design matrices: t and lam_t.
 
     Args:
         network: the network at its symmetric start, on 2d inputs.
@@ -55,6 +56,9 @@ class Theory(nn.Module):
         delta: confidence level.
         constants: C1 and the others.
     """
+
+    unused = ("nu", "lam")
+    always_cold = True
 
     t: Tensor
     """(R,), observed rounds"""
@@ -83,39 +87,41 @@ class Theory(nn.Module):
         self.delta = delta
         for name, values in (("S", S), ("kappa", kappa), ("factor", factor)):
             self.register_buffer(name, values, persistent=False)
-        self._derive()
-        lam_0 = self.formulas.lam_0
+        self._set_radii()
+        lam_0 = self.radii.lam_0
         self.register_buffer("t", torch.zeros_like(lam_0, dtype=torch.long))
         self.register_buffer("lam", lam_0.clone())
 
-    def _derive(self) -> None:
-        """What follows from the settings: lam_t, iota_t, nu_t as functions of D_t and t."""
+    def _set_radii(self) -> None:
+        """lam_t, iota_t, nu_t as functions of D_t and t, which follow from the settings."""
         C = self.constants.C7 if self.weighted else self.constants.C6
-        self.formulas = TheoryRadius(self.S, self.depth, self.delta, self.constants.C1, C)
+        self.radii = TheoryRadius(self.S, self.depth, self.delta, self.constants.C1, C)
 
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "Theory":
         """Move or cast: what is derived from the buffers goes along."""
         super()._apply(fn, *args, **kwargs)
-        self._derive()
+        self._set_radii()
         return self
 
-    def designs(self) -> tuple[AdaptiveDesign, FullDesign]:
+    def designs(self) -> tuple[DesignMatrix, DesignMatrix]:
         """The design matrix V_t = sum phi phi^T + kappa lam_t I or W_t = sum mu'(f) phi phi^T + lam_t I, and the matrix
         sum phi phi^T / (4 lam_0) + I of D_t."""
         return AdaptiveDesign(self.shapes, self.ridge()), FullDesign(self.shapes, torch.ones_like(self.lam))
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 
-    def look(self, weights: Sequence[Tensor], start: Sequence[Tensor], arms: Tensor) -> tuple[Tensor, Tensor, Factors]:
+    def evaluate(
+        self, weights: Sequence[Tensor], initial: Sequence[Tensor], arms: Tensor
+    ) -> tuple[Tensor, Tensor, Factors]:
         """Of arms (R, N, d): f and what the score begins with, (R, N), and the factors of phi.
 
         The score begins with f(x; theta) beside V_t, and with g(x; theta_0)^T (theta - theta_0) beside W_t.
         """
         f = self.f(weights, arms)
-        halves = [w[:, :n_out, :n_in] for w, (n_out, n_in) in zip(start, self.shapes, strict=True)]
+        halves = [w[:, :n_out, :n_in] for w, (n_out, n_in) in zip(initial, self.shapes, strict=True)]
         root = math.sqrt(2)
         phi = tuple(factor * root for factor in factors(halves, arms / root)[1])
-        return f, self._linear(weights, start, phi) if self.weighted else f, phi
+        return f, self._linear(weights, initial, phi) if self.weighted else f, phi
 
     def f(self, weights: Sequence[Tensor], x: Tensor) -> Tensor:
         """f(x; theta), (R, N), for x (R, N, d)"""
@@ -139,7 +145,7 @@ class Theory(nn.Module):
         n_in = self.shapes[-1][1]
         return [*found, (last[..., :n_in] + last[..., n_in:]) / math.sqrt(2)]
 
-    def descent(self, lr: float | None, steps: int | None, horizon: int | None, start: Sequence[Tensor]) -> Descent:
+    def descent(self, lr: float | None, steps: int | None, horizon: int | None, initial: Sequence[Tensor]) -> Descent:
         """TrainNN on sum BCE + m lam_t/2 |theta - theta_0|^2; step and steps as given, or else as in the Condition."""
         if horizon is None:
             if lr is None or steps is None:
@@ -160,27 +166,43 @@ class Theory(nn.Module):
             steps=count if steps is None else steps,
             lam=self.width * self.lam / 2,
             scale=self.scale,
-            anchor=start,
+            anchor=initial,
         )
 
-    def information_weight(self) -> Tensor:
+    def observation_weight(self) -> Tensor:
         """(R,): 1/(4 lam_0), of a round in D_t"""
-        return 1 / (4 * self.formulas.lam_0)
+        return 1 / (4 * self.radii.lam_0)
 
     def ridge(self) -> Tensor:
         """(R,): kappa lam_t of V_t, lam_t of W_t"""
         return self.lam if self.weighted else self.kappa * self.lam
 
+    def inputs(self, x: Tensor) -> Tensor:
+        return doubled(x)
+
+    def lam_at(self, dimension: Tensor, t: Tensor) -> Tensor:
+        return self.radii.lam(dimension, t.unsqueeze(1).to(self.lam.device))
+
+    def identity(self) -> dict[str, Any]:
+        return {"delta": self.delta, **self.constants._asdict()}
+
     def radius(self, dimension: Tensor) -> Tensor:
         """(R,), by which |phi| is multiplied, at D_t"""
-        return self.factor * self.formulas.nu(dimension, self.t)
+        return self.factor * self.radii.nu(dimension, self.t)
 
     # ---- changing ---------------------------------------------------------------------------------------------------
 
-    def count(self, dimension: Tensor, accepted: Tensor | None) -> None:
+    def after_observation(self, design: DesignMatrix, dimension: Tensor, accepted: Tensor | None) -> None:
         """t and lam_t after a round, with D_t (R,); t does not grow where ``accepted`` (R,) is False."""
         self.t.add_(1 if accepted is None else accepted)
-        self.lam.copy_(self.formulas.lam(dimension, self.t))
+        self.lam.copy_(self.radii.lam(dimension, self.t))
+        cast(AdaptiveDesign, design).set_ridge(self.ridge())
+
+    def after_training(self, design: DesignMatrix, weights: Sequence[Tensor], newest: Tensor, replicas: Tensor) -> None:
+        """W_t weighs round t by mu'(f(x_t; theta_t)): by the parameters in force at the next decision."""
+        if self.weighted:
+            weight = slope(self.f(weights, newest)).squeeze(1)
+            cast(AdaptiveDesign, design).reweigh(weight, replicas & (self.t > 0))
 
 
 def doubled(x: Tensor) -> Tensor:

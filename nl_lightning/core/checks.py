@@ -1,17 +1,13 @@
 """What comes in is checked here: what was expected, what came, what to do."""
 
-import math
-from collections.abc import Mapping
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nl_lightning.core.errors import InputError
-
-if TYPE_CHECKING:
-    from nl_lightning.agents.base import Agent
+from nl_lightning.core.types import Choice
 
 
 def is_whole(value: object, least: int) -> bool:
@@ -26,76 +22,6 @@ def check_whole(least: int, **values: object) -> None:
             raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
-def check_training_settings(
-    *,
-    dim: int,
-    blocks: int,
-    mode: str,
-    design: str | None,
-    init: str | None,
-    on_divergence: str,
-    delta: float,
-    lr: float | None,
-    steps: int | None,
-    update_every: int,
-    horizon: int | None,
-    constants: Mapping[str, float],
-) -> None:
-    """Refuse settings of an agent that no run could use; None is what was left out."""
-    check_whole(1, dim=dim, blocks=blocks, update_every=update_every)
-    if blocks > 1 and dim < 2:
-        raise InputError(f"With blocks an arm is features and the block's number: dim must be at least 2, got {dim}.")
-    for name, whole in (("steps", steps), ("horizon", horizon)):
-        if whole is not None:
-            check_whole(1, **{name: whole})
-    for name, text, known in (
-        ("mode", mode, ["practical", "theory"]),
-        ("design", design, ["diagonal", "full", None]),
-        ("init", init, ["uniform", "symmetric", None]),
-        ("on_divergence", on_divergence, ["auto", "stop", "mark"]),
-    ):
-        if text not in known:
-            raise InputError(f"{name} must be one of {', '.join(filter(None, known))}; got {text!r}.")
-    if not 0 < delta < 1:
-        raise InputError(f"delta must lie between 0 and 1, got {delta!r}.")
-    for name, number in {"lr": lr, **constants}.items():
-        if number is not None and not (number > 0 and math.isfinite(number)):
-            raise InputError(f"{name} must be a finite number greater than 0, got {number!r}.")
-
-
-def check_theory(agent: "Agent", depth: int, width: int) -> None:
-    """Refuse what theory mode has not."""
-    if agent.theory_factor() is None:
-        raise InputError(
-            f"{agent.name} has no mode 'theory': it is that of NeuralLog-UCB-1, NeuralLog-UCB-2, NeuralLog-TS-1 and "
-            "NeuralLog-TS-2. Take mode 'practical'."
-        )
-    if agent.blocks > 1:
-        raise InputError(
-            f"Theory mode takes arms as vectors, got blocks = {agent.blocks}; leave it at 1, and where an environment "
-            "deals blocks, set its dense to true."
-        )
-    if depth < 2:
-        raise InputError(f"Theory mode needs a hidden layer: depth must be at least 2, got {depth}.")
-    if width % 2:
-        raise InputError(
-            f"Theory mode pairs the units of a layer (the symmetric start): width must be even, got {width}."
-        )
-    for name, given, only in (("design", agent.design_kind, "full"), ("init", agent.init, "symmetric")):
-        if given != only:
-            raise InputError(f"Theory mode has {name} {only!r} only, got {given!r}; leave it out.")
-    for S in agent.settings.S:
-        # its square and its inverse are in every formula
-        if not 1e-50 < S < 1e50:
-            raise InputError(f"Theory mode computes with 1/S^2 and S^2: S must lie between 1e-50 and 1e50, got {S:g}.")
-    for name in ("nu", "lam"):
-        if len(set(getattr(agent.settings, name))) > 1:
-            raise InputError(
-                f"{name} differs between replicas, but has no effect in theory mode: there it follows from S, kappa, "
-                "delta and the constants C1, C6, C7."
-            )
-
-
 def check_blocks(arms: Tensor, blocks: int) -> None:
     """The last number of an arm (x, k) is the number of a block."""
     if blocks > 1:
@@ -108,10 +34,13 @@ def check_blocks(arms: Tensor, blocks: int) -> None:
             )
 
 
-def check_arms(arms: Any, replicas: int, dim: int, like: Tensor, blocks: int = 1) -> Tensor:
-    """Arms are (R, K, d), or (K, d) for all replicas, with K >= 1 and finite features; they become ``like`` another.
+def check_arms(
+    arms: Any, mask: Any, replicas: int, dim: int, like: Tensor, blocks: int = 1
+) -> tuple[Tensor, Tensor | None]:
+    """Arms are (R, K, d), or (K, d) for all replicas, with K >= 1 and finite features; they become (R, K, d) ``like``
+    another tensor. A mask is boolean, (R, K) or (K,), with an arm for every replica.
 
-    What comes back is a copy: a reward may come when the caller has long put other numbers into its tensor.
+    The arms come back as a copy: the reward may come after the caller has put other numbers into the tensor.
     """
     arms = torch.as_tensor(arms, device=like.device)
     if arms.dim() not in (2, 3) or arms.shape[-1] != dim or (arms.dim() == 3 and arms.shape[0] != replicas):
@@ -122,7 +51,25 @@ def check_arms(arms: Any, replicas: int, dim: int, like: Tensor, blocks: int = 1
     arms = arms.detach().to(like.dtype, copy=True)
     check_finite("arms", arms)
     check_blocks(arms, blocks)
-    return arms
+    if arms.dim() == 2:
+        arms = arms.expand(replicas, -1, -1)
+    if mask is None:
+        return arms, None
+    mask = torch.as_tensor(mask, device=like.device)
+    if mask.dtype != torch.bool or mask.shape not in (arms.shape[:2], arms.shape[1:2]):
+        expected = f"boolean of shape {tuple(arms.shape[:2])} or {tuple(arms.shape[1:2])}"
+        raise InputError(f"mask must be {expected}; got {mask.dtype}, {tuple(mask.shape)}.")
+    mask = mask.expand(arms.shape[:2])
+    if not mask.any(1).all():
+        raise InputError("mask leaves a replica no arm to choose from.")
+    return arms, mask
+
+
+def check_same_agent(choice: Choice, replicas: int, dim: int, columns: int) -> None:
+    """A choice is learned by the agent that made it."""
+    expected = (replicas, choice.score.shape[1], columns)
+    if choice.view.observation.shape != expected or choice.view.arms.shape[-1] != dim:
+        raise InputError("This choice is another agent's: its replicas, features or network differ.")
 
 
 def check_finite(name: str, values: Tensor) -> None:
@@ -137,8 +84,10 @@ def check_finite(name: str, values: Tensor) -> None:
 
 
 def check_reward(reward: Any, accepted: Any, arm: Tensor) -> tuple[Tensor, Tensor | None]:
-    """reward is (R,) of 0 and 1, accepted None or (R,) of booleans."""
+    """reward is (R,) of 0 and 1, or a plain number where R = 1; accepted None or (R,) of booleans."""
     reward = torch.as_tensor(reward, device=arm.device)
+    if reward.dim() == 0 and len(arm) == 1:
+        reward = reward.unsqueeze(0)
     if reward.shape != arm.shape:
         raise InputError(f"reward must have the shape {tuple(arm.shape)}, one a replica; got {tuple(reward.shape)}.")
     if accepted is not None:

@@ -21,9 +21,9 @@ class Share(NamedTuple):
     """The replicas of a run that one process computes: all of them, or some."""
 
     replicas: list[int]
-    """their numbers"""
-    own: int
-    """the first so many count; what comes behind them only keeps them company"""
+    """their indices"""
+    n_local: int
+    """Only the first ``n_local`` replicas belong to this process; the rest are padding."""
     total: int
     """R, of all processes"""
 
@@ -32,8 +32,8 @@ class Share(NamedTuple):
         return cls(list(range(replicas)), replicas, replicas)
 
 
-def accompanied(replicas: list[int], total: int) -> list[int]:
-    """Some of several replicas that are computed together, by their numbers; one that is left alone twice.
+def pad_singleton(replicas: list[int], total: int) -> list[int]:
+    """Some of ``total`` replicas that are computed together, by their indices; a single one is computed twice.
 
     A matrix product over a batch of one takes another way through a CPU's libraries than one over several, with other
     last digits, and a replica's result must not depend on which others there are.

@@ -1,17 +1,45 @@
-"""What passes between environment, agent and TrainNN in a round, and what is kept of it."""
+"""What passes between environment, loop, agent and TrainNN."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from torch import Tensor
 
-from nl_lightning.models.mlp import Factors
+Factors = tuple[Tensor, ...]
+"""(delta_1, z_0, delta_2, z_1, ..., z_{L-1}) of shapes (R, N, features): ``zip(factors[::2], factors[1::2])`` are the
+factors of all layers but the last, whose factors are delta_L = 1, left out, and ``factors[-1]``."""
+
+
+class Deal(NamedTuple):
+    """C rounds of R replicas with K arms each."""
+
+    arms: Tensor
+    """(R, C, K, d)"""
+    reward: Tensor
+    """(R, C, K), the reward that each arm would give; in a log, that of the logged arm"""
+    regret: Tensor | None = None
+    """(R, C, K), the expected loss of choosing this arm instead of the best one; None where nobody knows it"""
+    mask: Tensor | None = None
+    """(R, C, K), False for padding where a round has fewer than K arms; None where all rounds have K"""
+    logged: Tensor | None = None
+    """(R, C), the logged arm, -1 for padding: only an agent that picks it sees the reward; None in a simulation"""
+    event: Tensor | None = None
+    """(R, C), the row of the log"""
+    length: Tensor | None = None
+    """(R,), rounds of each replica; the rest is padding. None where all have C"""
+    replicas: Tensor | None = None
+    """indices of the replicas that these rounds belong to; None for all"""
+
+    def rounds(self, start: int, stop: int) -> "Deal":
+        """Rounds ``start``, ..., ``stop`` - 1 of a simulation's deal."""
+        return Deal(*(None if values is None else values[:, start:stop] for values in self[:4]))  # type: ignore[arg-type]
 
 
 class View(NamedTuple):
-    """What an agent has before it chooses an arm: all that depends on the network alone, and its random numbers.
+    """What an agent knows before it chooses: all that depends on the network alone, and its random numbers.
 
-    That of C rounds together has (R, C, K, ...) for (R, K, ...).
+    The view of C rounds together has (R, C, K, ...) instead of (R, K, ...). An arm that a round does not have (padding)
+    has a mean of -inf and a uniform number of 0: it is never chosen.
     """
 
     arms: Tensor
@@ -19,17 +47,29 @@ class View(NamedTuple):
     mean: Tensor
     """(R, K), the estimate that the bonus is added to"""
     factors: Factors
-    """of the gradients, prepared by the design, each (R, K, features)"""
+    """of the gradients, prepared by the design matrix, each (R, K, features)"""
     observation: Tensor
-    """(R, K, ...), the weight of an observation and behind it the factors, so that those of the chosen arm are picked
-    at once"""
+    """(R, K, ...), the weight of an observation and then the factors, so that those of the chosen arm are picked
+    together"""
     uniform: Tensor
-    """(R, K), in (0, 1], which break ties"""
+    """(R, K), uniform in (0, 1], which break ties"""
     normal: Tensor | None
-    """(R, K), standard normal, for Thompson sampling"""
+    """(R, K), standard normal, for exploration rules that draw"""
+    packed: Tensor | None = None
+    """(R, K, ...), side by side: mean, uniform and normal numbers, observation; only where asked for"""
+
+    def unbind(self) -> "list[View]":
+        """The views of C rounds (R, C, K, ...), one by one."""
+        rounds = self.arms.shape[1]
+        factors = zip(*(factor.unbind(1) for factor in self.factors), strict=True)
+        arms, means, observations, uniform = (
+            values.unbind(1) for values in (self.arms, self.mean, self.observation, self.uniform)
+        )
+        normal = [None] * rounds if self.normal is None else self.normal.unbind(1)
+        return list(map(View, arms, means, factors, observations, uniform, normal))
 
     def of(self, replicas: Tensor) -> "View":
-        """That of some replicas, by their numbers."""
+        """The view of some replicas, by their indices."""
         arms, mean, observation, uniform = (
             values.index_select(0, replicas) for values in (self.arms, self.mean, self.observation, self.uniform)
         )
@@ -59,8 +99,12 @@ class Choice(NamedTuple):
     @property
     def observed(self) -> Tensor:
         """(R, 1, ...), the observation of the chosen arm"""
-        observation = self.view.observation
-        return observation.gather(1, self.arm.view(-1, 1, 1).expand(-1, 1, observation.shape[-1]))
+        return of_arm(self.view.observation.unsqueeze(1), self.arm.unsqueeze(1))
+
+    @property
+    def x(self) -> Tensor:
+        """(R, 1, d), the chosen arm"""
+        return of_arm(self.view.arms.unsqueeze(1), self.arm.unsqueeze(1))
 
 
 class TrainingBatch(NamedTuple):
@@ -68,29 +112,35 @@ class TrainingBatch(NamedTuple):
 
     x: Tensor
     reward: Tensor
-    resting: Tensor | None
-    """(R,), the replicas that have no round to train after: their log has ended; None where there is none"""
+    inactive: Tensor | None
+    """(R,), replicas that are not trained because their log has ended; None where there are none"""
     due: bool
     """False for the rounds after the last call of TrainNN, fewer than ``update_every``"""
 
 
 class Round(ABC):
-    """A round that was played. What callbacks seldom ask for is made when they do."""
+    """A round that was played. What callbacks seldom ask for is computed when they do."""
 
-    def __init__(self, accepted: Tensor | None, observed: Tensor) -> None:
+    def __init__(self, accepted: Tensor | None, rows_follow: bool) -> None:
         self.accepted = accepted
         """(R,), the replicas that learn from this round; None for all of them"""
-        self.observed = observed
-        """(R, 1, ...), the observation of the chosen arm"""
+        self.rows_follow = rows_follow
+        """Whether the loop appends the rows of several rounds to the replay buffer together, after this one"""
 
     @property
     @abstractmethod
     def t(self) -> Tensor:
-        """(R,), its number, from 1 on; in a replay replicas differ"""
+        """(R,), its number, counted from 1; in a replay replicas differ"""
 
     @property
     @abstractmethod
-    def choice(self) -> Choice: ...
+    def choice(self) -> Choice:
+        """The decision."""
+
+    @property
+    @abstractmethod
+    def observed(self) -> Tensor:
+        """(R, 1, ...), the observation of the chosen arm"""
 
     @property
     @abstractmethod
@@ -103,11 +153,50 @@ class Round(ABC):
         """(R,); None where nobody knows it"""
 
 
+class Prefix(NamedTuple):
+    """What follows from S observations, before each of them and after the last."""
+
+    design: Tensor
+    """(R, S + 1, ...), the states of the design matrix"""
+    effective_dim_design: Tensor
+    """(R, S + 1, ...), those of the matrix of the effective dimension"""
+    effective_dimension: Tensor
+    """(R, S + 1)"""
+    radius: Tensor
+    """(R, S + 1)"""
+
+
+class Window(NamedTuple):
+    """S rounds that were played together, each tensor (R, S)."""
+
+    x: Tensor
+    """(R, S, d), the chosen arm"""
+    arm: Tensor
+    reward: Tensor
+    regret: Tensor | None
+    """None in a replay: a log does not tell what the other arms would have given"""
+    score: Tensor
+    """of the chosen arm, like mean and bonus"""
+    mean: Tensor
+    bonus: Tensor
+    radius: Tensor
+    """after the round, like effective_dimension"""
+    effective_dimension: Tensor
+    event: Tensor | None
+    """the row of the log"""
+    filled: Tensor | None
+    """False where there was no such round: in a replay replicas accept different numbers of events; None for all"""
+    prefix: Prefix | None = None
+    """the states between the rounds, where they were looked ahead"""
+    checks: int = 0
+    """how often a guess was checked"""
+
+
 class History(NamedTuple):
     """The rounds between two calls of TrainNN, each tensor (R, C)."""
 
     t: Tensor
-    """(C,), from 1 on"""
+    """(C,), counted from 1"""
     x: Tensor
     """(R, C, d), the chosen arm"""
     arm: Tensor
@@ -125,3 +214,11 @@ class History(NamedTuple):
     """the row of the log"""
     valid: Tensor | None = None
     """False where a replica had no such round: it diverged, or its log had ended; None where all had"""
+
+
+def of_arm(values: Tensor, arm: Tensor) -> Tensor:
+    """The entries of one arm: (R, C, K, ...) and (R, C) -> (R, C, ...)"""
+    if values.dim() == 3:
+        return values.gather(2, arm.unsqueeze(2)).squeeze(2)
+    index = arm[..., None, None].expand(-1, -1, 1, values.shape[-1])
+    return values.gather(2, index).squeeze(2)

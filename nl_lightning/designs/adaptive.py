@@ -5,17 +5,17 @@ or as samples with their Gram matrix, and M or A is factorised (Cholesky, p^3/3 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from nl_lightning.designs.base import DesignMatrix
 from nl_lightning.designs.samples import Samples, gradient, solve, squared_norm, take_shape
 from nl_lightning.models.mlp import Factors
 
 
-@final
-class AdaptiveDesign(nn.Module):
+class AdaptiveDesign(DesignMatrix):
     """M of R replicas, over factors of gradients whose layers have the given shapes.
 
     ``norm``, ``add`` and ``logdet`` as of the other designs; ``set_ridge`` and ``reweigh`` change what was added.
@@ -34,8 +34,8 @@ class AdaptiveDesign(nn.Module):
     newest_place: Tensor
     """dual: (R,), where it stands among the samples"""
 
-    def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor) -> None:
-        super().__init__()
+    def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor, blocks: int = 1, **settings: Any) -> None:
+        super().__init__(shapes, ridge, blocks, **settings)
         # their square matrix is the Gram matrix without the weights
         self.samples = Samples(shapes, ridge, torch.zeros_like(ridge))
         self.register_buffer("ridge", ridge.clone())
@@ -46,19 +46,13 @@ class AdaptiveDesign(nn.Module):
         self.register_buffer("newest_place", torch.zeros_like(ridge, dtype=torch.long))
         self._factor: Tensor | None = None
 
-    @staticmethod
-    def prepare(factors: Factors, places: Factors) -> None:
-        """The factors as they are."""
-        for factor, place in zip(factors, places, strict=True):
-            place.copy_(factor)
-
     @property
     def dual(self) -> bool:
         return self.total.shape[1] == 0
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 
-    def norm(self, factors: Factors) -> Tensor:
+    def norm(self, factors: Factors, replicas: Tensor | None = None) -> Tensor:
         """sqrt(g^T M^{-1} g), (R, N)"""
         lower = self._cholesky()
         if not self.dual:
@@ -117,12 +111,12 @@ class AdaptiveDesign(nn.Module):
         self.newest_weight.copy_(weight)
         self._factor = None
 
-    def hold(self, count: int, fixed: bool) -> None:
-        """Make room for so many samples a replica, in the form that is the cheaper one then."""
+    def reserve(self, count: int, fixed: bool) -> None:
+        """Make room for ``count`` samples a replica, in the form that is cheaper for that many."""
         if self.dual and count > self.samples.dimension:
             self._go_primal()
         if self.dual:
-            self.samples.hold(count, fixed)
+            self.samples.reserve(count, fixed)
             self._factor = None
             if self.weight.shape[1] < self.samples.rows.shape[1]:
                 self._grow_weight()

@@ -5,17 +5,17 @@ one block, and an arm's norm asks for that of one block.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nl_lightning.designs.diagonal import DesignKind, DiagonalDesign, FullDesign
+from nl_lightning.designs.base import DesignMatrix
+from nl_lightning.designs.diagonal import DiagonalDesign
 from nl_lightning.models.mlp import Factors
 
 
-@final
-class BlockDiagonalDesign(nn.Module):
+class BlockDiagonalDesign(DesignMatrix):
     """D_j = ridge + sum_i w_i g_ij^2, the first layer by blocks.
 
     What is asked for after every round, 1/D or log D, is kept, and of the block that changed computed anew.
@@ -28,16 +28,23 @@ class BlockDiagonalDesign(nn.Module):
     _logs: Tensor | None
     """(R K,), the sum of log D over a block, from the first logdet on"""
 
-    def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor, blocks: int) -> None:
-        super().__init__()
+    def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor, blocks: int = 1, **settings: Any) -> None:
+        super().__init__(shapes, ridge, blocks, **settings)
         (units, n_in), *others = shapes
-        self.blocks, self._features = blocks, n_in // blocks
         self.register_buffer("first", ridge.view(-1, 1, 1, 1).repeat(1, blocks, n_in // blocks, units))
         self.others = DiagonalDesign(others, ridge) if others else None
-        hidden = [size for shape in others[:-1] for size in shape]
-        last = [others[-1][1]] if others else []
-        self.factor_sizes = [*([units] if others else []), n_in // blocks + 1, *hidden, *last]
         self._forget()
+
+    @property
+    def factor_sizes(self) -> list[int]:
+        """As of any network, but x and the number of its block stand for the input."""
+        (units, n_in), *others = self.shapes
+        behind = self.others.factor_sizes if self.others else []
+        return [*([units] if others else []), n_in // self.blocks + 1, *behind]
+
+    @property
+    def numbers_per_arm(self) -> int:
+        return 1
 
     def prepare(self, factors: Factors, places: Factors) -> None:
         """Squares of all but the block's number, which stands behind x."""
@@ -46,16 +53,16 @@ class BlockDiagonalDesign(nn.Module):
         arms = 1 if self.others else 0
         places[arms][..., -1].copy_(factors[arms][..., -1])
 
-    def norm(self, squares: Factors) -> Tensor:
+    def norm(self, squares: Factors, replicas: Tensor | None = None) -> Tensor:
         """sqrt(sum_j g_j^2 / D_j), (R, N): that of the block k is (x^2)^T (1/D_k) delta_1^2"""
         # What is kept must be writable outside a caller's inference mode.
         if self._inverse is None:
             with torch.inference_mode(False):
                 self._inverse = self.first.flatten(0, 1).reciprocal()
         delta, z, k, others = self._split(squares)
-        replicas, arms, features = z.shape
+        count, arms, features = z.shape
         selected = self._inverse.index_select(0, k)
-        terms = torch.bmm(z.reshape(-1, 1, features), selected).view(replicas, arms, -1)
+        terms = torch.bmm(z.reshape(-1, 1, features), selected).view(count, arms, -1)
         total = (terms if delta is None else terms.mul_(delta)).sum(-1)
         if self.others is not None:
             total += self.others.quadratic(others)
@@ -82,9 +89,6 @@ class BlockDiagonalDesign(nn.Module):
         total = self._logs.view(-1, self.blocks).sum(1)
         return total if self.others is None else total + self.others.logdet()
 
-    def hold(self, count: int, fixed: bool) -> None:
-        """A diagonal has no samples to make room for."""
-
     def _split(self, squares: Factors) -> tuple[Tensor | None, Tensor, Tensor, Factors]:
         """delta_1^2 (None where it is 1), x^2, the block of each arm among the R K of all replicas, and the rest."""
         delta, (arms, *others) = (squares[0], squares[1:]) if self.others else (None, squares)
@@ -102,12 +106,3 @@ class BlockDiagonalDesign(nn.Module):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._forget()
-
-
-def make_design(
-    kind: DesignKind, shapes: Sequence[tuple[int, int]], ridge: Tensor, blocks: int = 1
-) -> DiagonalDesign | BlockDiagonalDesign | FullDesign:
-    """The design matrix of a network with layers of these shapes."""
-    if kind == "full":
-        return FullDesign(shapes, ridge, blocks)
-    return DiagonalDesign(shapes, ridge) if blocks == 1 else BlockDiagonalDesign(shapes, ridge, blocks)

@@ -11,7 +11,7 @@ as p: 40,000 parameters and 500 samples are no burden.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,6 @@ from nl_lightning.models.mlp import Factors
 _FIRST_CAPACITY = 64
 
 
-@final
 class Samples(nn.Module):
     """The samples of R replicas, and a square matrix over them; both grow by doubling.
 
@@ -51,7 +50,7 @@ class Samples(nn.Module):
         self.register_buffer("rows", like.new_zeros(len(like), 0, sum(self._sizes)))
         self.register_buffer("square", like.new_zeros(len(like), 0, 0))
         self.register_buffer("length", torch.zeros_like(like, dtype=torch.long))
-        self._reserve(min(_FIRST_CAPACITY, self.dimension))
+        self._grow(min(_FIRST_CAPACITY, self.dimension))
 
     @property
     def full(self) -> bool:
@@ -73,7 +72,7 @@ class Samples(nn.Module):
         """g_i . g'_j of the samples with other gradients, (R, n, N)"""
         return inner(self.factors(), factors)
 
-    def hold(self, count: int, fixed: bool) -> None:
+    def reserve(self, count: int, fixed: bool) -> None:
         """Look at so many samples from now on, which no replica has yet; if ``fixed``, no more until told otherwise.
 
         The last digits of a sum depend on its length: with a number of samples that follows from the round alone, a
@@ -83,7 +82,7 @@ class Samples(nn.Module):
             self.length.fill_(self.count)
             self._even = False
         self.count, self._fixed = count, fixed
-        self._reserve(count)
+        self._grow(count)
 
     def append(self, factors: Factors, accepted: Tensor | None) -> int | Tensor:
         """One more sample a replica (N = 1), but where ``accepted`` (R,) is False and the gradient 0.
@@ -91,7 +90,7 @@ class Samples(nn.Module):
         What comes back is its place, or (R,) places where they differ; who got none has the place of its next one.
         """
         if not self._fixed:
-            self._reserve(self.count + 1)
+            self._grow(self.count + 1)
         row = torch.cat(factors, dim=-1)
         if self._even and accepted is None and not self._fixed:
             self.rows[:, self.count : self.count + 1] = row
@@ -134,7 +133,7 @@ class Samples(nn.Module):
 
     # What is kept must be writable outside a caller's inference mode.
     @torch.inference_mode(False)
-    def _reserve(self, count: int) -> None:
+    def _grow(self, count: int) -> None:
         """Have room for so many samples, and a row more."""
         old, columns = self.rows.shape[1:]
         if count < old:

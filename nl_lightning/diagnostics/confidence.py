@@ -55,8 +55,8 @@ class Problem:
     """theta* of every replica of an agent in theory mode, and what follows from it."""
 
     def __init__(self, agent: NeuralLogUCB2) -> None:
-        assert agent.theory is not None
-        self.agent, self.theory = agent, agent.theory
+        assert isinstance(agent.formulas, Theory)
+        self.agent, self.theory = agent, agent.formulas
         # In the coordinates of the features: what is across them has no part in any h.
         draws = [generator(seed, Stream.PROBLEM) for seed in agent.settings.seeds]
         size = sum(out * fan_in for out, fan_in in self.theory.shapes)
@@ -66,8 +66,9 @@ class Problem:
 
     def h(self, arms: Tensor) -> Tensor:
         """g(x; theta_0)^T (theta* - theta_0) = sqrt(m) phi . (theta* - theta_0), (R, K), of arms (R, K, d)"""
-        _, factors, _ = self.agent.evaluate(arms)
-        return torch.bmm(gradient(factors), self.truth.unsqueeze(2)).squeeze(2) * self.theory.scale
+        *_, factors = self.agent.evaluate(arms)
+        phi = gradient(tuple(factor.double() for factor in factors))
+        return torch.bmm(phi, self.truth.unsqueeze(2)).squeeze(2) * self.theory.scale
 
     @torch.no_grad()
     def distance(self) -> Tensor:
@@ -84,8 +85,8 @@ class Problem:
 
 def simulate(agent: NeuralLogUCB2, rounds: int, arms: int, tick: Callable[[], object] = lambda: None) -> Paths:
     """Play a number of rounds with K arms each."""
-    problem, theory = Problem(agent), agent.theory
-    assert isinstance(theory, Theory)
+    problem = Problem(agent)
+    theory = problem.theory
     draws = [generator(seed, Stream.ROUNDS) for seed in agent.settings.seeds]
     found = [(problem.distance(), agent.radius, theory.lam.clone(), agent.effective_dimension)]
     for _ in range(rounds):

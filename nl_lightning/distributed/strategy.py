@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import lightning as L
 import torch
@@ -27,11 +27,8 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from nl_lightning.core.errors import InputError, ProcessLost, TrainNNDiverged
-from nl_lightning.core.replicas import Share, accompanied
+from nl_lightning.core.replicas import Share, pad_singleton
 from nl_lightning.distributed.launcher import GRACE, Launcher
-
-if TYPE_CHECKING:
-    from nl_lightning.agents.base import Agent
 
 T = TypeVar("T")
 
@@ -71,8 +68,8 @@ class ReplicaStrategy(DDPStrategy):
         self.asked_to_stop = False
         self.spread = False
         """whether replicas are spread over the processes now: during a fit or a test, until its last hook"""
-        self._whole: Agent | None = None
-        self._part: Agent | None = None
+        self._whole: Any = None
+        self._part: Any = None
 
     # ---- processes --------------------------------------------------------------------------------------------------
 
@@ -205,7 +202,7 @@ class ReplicaStrategy(DDPStrategy):
         state = part.trainer.state
         if state.fn == TrainerFn.FITTING and state.status != TrainerStatus.INTERRUPTED:
             _take_precision(whole, part)
-            whole._fit_horizon = part._fit_horizon
+            whole.fit_horizon = part.fit_horizon
             whole.load_state_dict(_joined(self.gathered(_own_state(part)), whole))
         self.connect(whole)
         self._part = self._whole = None
@@ -218,22 +215,22 @@ def share_of(replicas: int, process: int, processes: int, device: torch.device) 
     own = list(range(first, first + each + (process < more)))
     kept = own or [replicas - 1]
     if device.type == "cpu":
-        kept = accompanied(kept, replicas)
+        kept = pad_singleton(kept, replicas)
     return Share(kept, len(own), replicas)
 
 
-def _own_state(part: "Agent") -> dict[str, Any]:
+def _own_state(part: Any) -> dict[str, Any]:
     """The state of the replicas that are a process's own, on the CPU."""
-    own = part.share.own
-    return {k: v[:own].cpu() if isinstance(v, Tensor) else v for k, v in part.state_dict().items()}
+    n_local = part.share.n_local
+    return {k: v[:n_local].cpu() if isinstance(v, Tensor) else v for k, v in part.state_dict().items()}
 
 
-def _take_precision(agent: "Agent", other: "Agent") -> None:
+def _take_precision(agent: Any, other: Any) -> None:
     if other.network.weights[0].dtype == torch.float64:
         agent.double()
 
 
-def _joined(states: Sequence[Mapping[str, Any]], whole: "Agent") -> dict[str, Any]:
+def _joined(states: Sequence[Mapping[str, Any]], whole: Any) -> dict[str, Any]:
     """The state of the whole agent, replica by replica."""
     first = states[0]
     joined = {k: torch.cat([s[k] for s in states]) if isinstance(v, Tensor) else v for k, v in first.items()}

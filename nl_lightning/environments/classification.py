@@ -1,21 +1,19 @@
 """Classification data sets as bandits: an arm is a class, its reward 1 if it is the right one."""
 
 from collections.abc import Sequence
-from typing import final
 
 import torch
 from torch import Tensor
 
 from nl_lightning.core.rng import CHUNK, Stream, generator
-from nl_lightning.environments.base import Deal, Simulation
+from nl_lightning.environments.base import ChunkedSimulation, Deal
 from nl_lightning.environments.datasets import Dataset, description, load
 from nl_lightning.environments.seeds import check_seeds, replica_seeds
 from nl_lightning.environments.tables import SIDE, Table
 from nl_lightning.models.inputs import dense
 
 
-@final
-class Classification(Simulation):
+class Classification(ChunkedSimulation):
     """Rows of a data set in random order; arm k is class k, and gives reward 1 if it is the row's.
 
     Arm k shows x in the k-th block of a vector of dK numbers, [0, ..., x, ..., 0]. It is dealt as (x, k), which takes
@@ -59,7 +57,7 @@ class Classification(Simulation):
         # the values (R, categories of all columns) that codes stand for.
         self._features = self._codes = self._values = torch.empty(0, device="cpu")
 
-    def _prepare(self, seeds: Sequence[int]) -> None:
+    def reset(self, seeds: Sequence[int]) -> None:
         if self._table is None:
             self._table = load(self.dataset, self.file)
         table = self._table
@@ -68,19 +66,19 @@ class Classification(Simulation):
         if table.categories:
             sizes = [len(categories) for categories in table.categories]
             starts = torch.tensor([0, *sizes], device="cpu").cumsum(0)[:-1]
-            self._codes = (table.x + starts).to(self._like.device)
-            self._values = torch.stack([category_values(seed, sum(sizes)) for seed in problems]).to(self._like)
+            self._codes = (table.x + starts).to(self.like.device)
+            self._values = torch.stack([category_values(seed, sum(sizes)) for seed in problems]).to(self.like)
         else:
             x = averaged(table.x) if table.x.dtype == torch.uint8 else table.x
-            self._features = scaled(x).to(self._like)
+            self._features = scaled(x).to(self.like)
 
-    def _deal_chunk(self, chunk: int) -> Deal:
+    def deal_chunk(self, chunk: int) -> Deal:
         assert self._table is not None
         n = len(self._table.label)
         rows = torch.stack([order(seed, n, chunk * CHUNK, CHUNK) for seed in self._noise_seeds])
         right = self._table.label[rows].unsqueeze(-1) == torch.arange(self.arms, device="cpu")
         reward = right.double()
-        x = self._rows(rows.to(self._like.device))
+        x = self._rows(rows.to(self.like.device))
         arms = with_block(x, self.arms)
         return Deal(dense(arms, self.arms) if self.dense else arms, reward, 1 - reward)
 

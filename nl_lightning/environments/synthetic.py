@@ -1,7 +1,7 @@
 """The paper's synthetic problems."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, final
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.link import mu
 from nl_lightning.core.rng import CHUNK, Stream, generator
-from nl_lightning.environments.base import Deal, Simulation
+from nl_lightning.environments.base import ChunkedSimulation, Deal
 from nl_lightning.environments.seeds import check_seeds, replica_seeds
 
 Function = Literal["h1", "h2", "h3", "h4", "h5", "h6"]
@@ -26,8 +26,7 @@ FUNCTIONS: dict[Function, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
-@final
-class Synthetic(Simulation):
+class Synthetic(ChunkedSimulation):
     """Clicks with probability mu(h(x)) for one of the paper's functions h.
 
     h1 = 0.2 (x.th)^4, h2 = 20 cos(x.th), h3 = 5 x^T Th x, h4 = 10 (x.th)^2, h5 = x^T Th^T Th x, h6 = cos(3 x.th).
@@ -68,7 +67,7 @@ class Synthetic(Simulation):
         self._pools = self._probabilities = torch.empty(0, device="cpu")
         self._parameters: list[tuple[Tensor, Tensor]] = []
 
-    def _prepare(self, seeds: Sequence[int]) -> None:
+    def reset(self, seeds: Sequence[int]) -> None:
         self._noise_seeds = replica_seeds("noise_seed", self.noise_seed, seeds, self.share)
         pools, probabilities, self._parameters = [], [], []
         for seed in replica_seeds("seed", self.seed, seeds, self.share):
@@ -88,7 +87,7 @@ class Synthetic(Simulation):
         arms, h = self.deal(start, count).arms.cpu().double(), FUNCTIONS[self.function]
         return torch.stack([h(x, *parameters) for x, parameters in zip(arms, self._parameters, strict=True)])
 
-    def _deal_chunk(self, chunk: int) -> Deal:
+    def deal_chunk(self, chunk: int) -> Deal:
         drawn, uniform = [], []
         for seed in self._noise_seeds:
             g = generator(seed, Stream.ROUNDS, chunk)

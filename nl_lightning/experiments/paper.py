@@ -25,7 +25,7 @@ no order of a data set's rows."""
 LINEAR = ("Logistic-UCB-1", "ada-OFU-ECOLog")
 """Agents without a network: they have no width m."""
 
-WITHOUT_THOMPSON = tuple(name for name, agent in AGENTS.items() if not agent.thompson)
+WITHOUT_THOMPSON = tuple(name for name, agent in AGENTS.items() if agent.default_exploration != "thompson")
 """The five agents of figures 1 to 3."""
 
 

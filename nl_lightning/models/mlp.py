@@ -19,11 +19,10 @@ from torch import Tensor, nn
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, generator
+from nl_lightning.core.types import Factors
 from nl_lightning.models.inputs import first_layer
 
-Factors = tuple[Tensor, ...]
-"""(delta_1, z_0, delta_2, z_1, ..., z_{L-1}) of shapes (R, N, features): ``zip(factors[::2], factors[1::2])`` are the
-factors of all layers but the last, whose factors are delta_L = 1, left out, and ``factors[-1]``."""
+__all__ = ["MLP", "Factors", "Init", "activations", "factors"]
 
 Init = Literal["uniform", "symmetric"]
 

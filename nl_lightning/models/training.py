@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from nl_lightning.core.replicas import pad_singleton
 from nl_lightning.models.inputs import Inputs, equal_parts, inputs, parts
 from nl_lightning.models.mlp import activations
 
@@ -54,7 +55,7 @@ class Descent(NamedTuple):
         steps = self.steps if isinstance(self.steps, int) else self.steps[replicas]
         return Descent(self.lr[replicas], steps, self.lam[replicas], self.scale, anchor)
 
-    def hopeless(self) -> Tensor:
+    def is_unstable(self) -> Tensor:
         """(R,): theta <- (1 - 2 lr lam) theta - ... does not contract from lr lam = 1 on"""
         return self.lr * self.lam >= 1
 
@@ -75,16 +76,68 @@ class Descent(NamedTuple):
         )
 
 
+def train(
+    weights: Sequence[Tensor],
+    initial: Sequence[Tensor],
+    x: Tensor,
+    reward: Tensor,
+    descent: Descent,
+    inactive: Tensor,
+    some_inactive: bool,
+    cold: bool,
+    blocks: int = 1,
+) -> Tensor | None:
+    """TrainNN of all replicas but the ``inactive`` (R,) ones, changing ``weights`` in place.
+
+    Starts from the ``initial`` weights where ``cold``. Returns the replicas (R,) that diverged, whose weights are put
+    back, or None where there are none. ``some_inactive`` says whether there may be inactive ones, without asking a
+    device.
+    """
+    trained: list[Tensor] = list(weights)
+    moving = _active(inactive) if some_inactive else None
+    if moving is not None:
+        if not len(moving):
+            return None
+        # Inactive replicas take no time: the others are trained apart.
+        x, reward, descent = x[moving], reward[moving], descent.of(moving)
+        trained = [weight[moving] for weight in trained]
+    before = [weight.clone() for weight in trained]
+    if cold:
+        for weight, start in zip(trained, initial, strict=True):
+            weight.copy_(start if moving is None else start[moving])
+    unstable = descent.is_unstable()
+    loss = descend(trained, x, reward, descent, unstable, blocks)
+    failed = unstable | has_diverged(loss, observations=x.shape[1])
+    any_failed = bool(failed.any())
+    if any_failed:
+        for weight, old in zip(trained, before, strict=True):
+            weight.copy_(torch.where(failed[:, None, None], old, weight))
+    if moving is not None:
+        for weight, new in zip(weights, trained, strict=True):
+            weight.index_copy_(0, moving, new)
+    if not any_failed:
+        return None
+    return failed if moving is None else torch.zeros_like(inactive).index_fill_(0, moving[failed], True)
+
+
+def _active(inactive: Tensor) -> Tensor | None:
+    """The indices of the replicas that are not inactive; None where that is all of them."""
+    active = (~inactive).nonzero().flatten().tolist()
+    if len(active) == len(inactive):
+        return None
+    return torch.tensor(pad_singleton(active, len(inactive)), device=inactive.device, dtype=torch.long)
+
+
 def descend(
-    weights: Sequence[Tensor], x: Tensor, reward: Tensor, descent: Descent, still: Tensor, blocks: int = 1
+    weights: Sequence[Tensor], x: Tensor, reward: Tensor, descent: Descent, inactive: Tensor, blocks: int = 1
 ) -> Tensor:
-    """TrainNN of all replicas but those that stand ``still`` (R,); what comes back is their loss, (R,)."""
-    lr, lam = descent.lr.masked_fill(still, 0).to(x.dtype), descent.lam.to(x.dtype)
+    """TrainNN of all replicas but the ``inactive`` (R,) ones; returns the loss, (R,)."""
+    lr, lam = descent.lr.masked_fill(inactive, 0).to(x.dtype), descent.lam.to(x.dtype)
     if isinstance(descent.steps, int):
         train_nn(weights, x, reward, lam, lr, descent.steps, descent.scale, descent.anchor, blocks)
     else:
         # All go together, until one after the other has taken its steps.
-        steps, taken = descent.steps.masked_fill(still, 0), 0
+        steps, taken = descent.steps.masked_fill(inactive, 0), 0
         for stop in sorted({*steps.tolist()} - {0}):
             going = lr.masked_fill(steps <= taken, 0)
             train_nn(weights, x, reward, lam, going, stop - taken, descent.scale, descent.anchor, blocks)

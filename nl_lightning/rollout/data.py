@@ -11,14 +11,15 @@ import lightning as L
 import torch
 
 from nl_lightning.agents.base import Agent
-from nl_lightning.agents.callbacks import Confidence, RoundCallback, contented, overrides
+from nl_lightning.agents.callbacks import Confidence, RoundCallback
 from nl_lightning.core.checks import check_finite, check_whole
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.imports import overridden
 from nl_lightning.core.rng import CHUNK
-from nl_lightning.core.types import Round, TrainingBatch
+from nl_lightning.core.types import Deal, Round, TrainingBatch, Window
 from nl_lightning.distributed.strategy import ReplicaStrategy, collected, gathered
-from nl_lightning.environments import Deal, Environment, Simulation
-from nl_lightning.rollout.lookahead import Window
+from nl_lightning.environments import Environment, LoggedEnvironment, Simulation
+from nl_lightning.rollout.loop import play
 
 
 class BanditData(L.LightningDataModule):
@@ -60,11 +61,24 @@ class BanditData(L.LightningDataModule):
                 f"The environment deals arms of {self.blocks} blocks, but the agent has blocks = {agent.blocks}; "
                 f"make it with blocks={self.blocks}."
             )
-        # Another agent starts anew; where a run goes on, the loader's state comes later.
+        if stage == "fit":
+            self._check_callbacks()
+        # Another agent starts from the beginning; where a run is resumed, the loader's state comes later.
         self.played = 0
         self.environment.prepare(agent.settings.seeds, agent.network.weights[0], agent.share)
         self._ended = False
         agent.rounds_before = max(gathered(self.trainer, int(agent.rounds.max())))
+
+    def _check_callbacks(self) -> None:
+        """One callback, and only one, tells the agent what it observed."""
+        assert self.trainer is not None
+        found = [type(c).__name__ for c in self.trainer.callbacks if isinstance(c, Confidence)]  # type: ignore[attr-defined]
+        if len(found) != 1:
+            what = f"{len(found)} of them ({', '.join(found)})" if found else "none"
+            raise InputError(
+                f"A fit needs exactly one Confidence callback, which maintains design matrix and radius; got {what}. "
+                "Leave configure_callbacks as it is, or let it return one Confidence."
+            )
 
     def state_dict(self) -> dict[str, Any]:
         assert self.trainer is not None
@@ -112,17 +126,17 @@ class BanditData(L.LightningDataModule):
         return self.played >= self.rounds or self._ended
 
     def play(self, count: int) -> None:
-        """Play the next rounds: deal, act, answer, observe."""
+        """Play the next rounds: deal, score, accept, update."""
         assert self.trainer is not None
         agent, trainer = self._agent, self.trainer
-        # Design matrix and radii come first, so that other callbacks see the state after the round.
+        # Design matrix and radius come first, so that other callbacks see the state after the round.
         callbacks = sorted(
             (callback for callback in trainer.callbacks if isinstance(callback, RoundCallback)),  # type: ignore[attr-defined]
             key=lambda callback: not isinstance(callback, Confidence),
         )
-        # A callback that leaves a hook as it is (like the one that writes files) is not called two thousand times.
-        by_round = [callback for callback in callbacks if overrides(callback, "on_round_end")]
-        by_window = [callback for callback in callbacks if overrides(callback, "on_window_end")]
+        # A callback that does not define a hook (like the one that writes files) is not called two thousand times.
+        by_round = [callback for callback in callbacks if overridden(callback, RoundCallback, "on_round_end")]
+        by_window = [callback for callback in callbacks if overridden(callback, RoundCallback, "on_window_end")]
 
         def on_round(played: Round) -> None:
             for callback in by_round:
@@ -132,15 +146,17 @@ class BanditData(L.LightningDataModule):
             for callback in by_window:
                 callback.on_window_end(trainer, agent, window)
 
-        together = all(map(contented, by_round))
+        together = all(callback.supports_windows for callback in by_round)
+        watched = any(type(callback) is not Confidence for callback in by_round)
         # Inference mode saves a fifth of a round; what it makes must not stay in the agent's state.
         with torch.inference_mode():
-            history = self.environment.play(agent, self.played, count, on_round, on_window if together else None)
+            on_windows = on_window if together else None
+            history = play(agent, self.environment, self.played, count, on_round, on_windows, watched)
         agent.radius, agent.effective_dimension = agent.radius.clone(), agent.effective_dimension.clone()
-        # In a replay the replicas of all processes wait for each other at a call of TrainNN.
+        # In a replay the replicas of all processes wait for each other at a call of TrainNN; a simulation has no end,
+        # and the same rounds for all.
         mine = (len(history.t), self.environment.ended)
-        # A simulation has no end, and the same rounds for all.
-        told = [mine] if isinstance(self.environment, Simulation) else gathered(trainer, mine)
+        told = gathered(trainer, mine) if isinstance(self.environment, LoggedEnvironment) else [mine]
         self.played += max(rounds for rounds, _ in told)
         self._ended = all(ended for _, ended in told)
         agent.buffer.reserve(agent.rounds_before + self.played)
@@ -148,7 +164,6 @@ class BanditData(L.LightningDataModule):
             return
         valid = history.valid
         check_finite("scores", history.score if valid is None else history.score[valid])
-        agent.buffer.append(history.x, history.reward, valid)
         for callback in callbacks:
             callback.on_rounds_end(trainer, agent, history)
 
@@ -173,9 +188,9 @@ class RoundLoader:
             for start in range(0, count, CHUNK):
                 data.play(min(CHUNK, count - start))
             # a simulation has rounds for all
-            resting = None if isinstance(data.environment, Simulation) else agent.rounds < data.played
+            inactive = agent.rounds < data.played if isinstance(data.environment, LoggedEnvironment) else None
             x, reward = agent.buffer.rows()
-            yield TrainingBatch(x, reward, resting, due=data.played == before + every)
+            yield TrainingBatch(x, reward, inactive, due=data.played == before + every)
 
     def state_dict(self) -> dict[str, int]:
         return {"played": self.data.played}
@@ -197,5 +212,7 @@ class DealLoader:
 
     def __iter__(self) -> Iterator[Deal]:
         first, stop = self.rounds, 2 * self.rounds
-        for start in range(first, stop, self.BLOCK):
-            yield self.environment.deal(start, min(self.BLOCK, stop - start))
+        while first < stop:
+            deal = self.environment.next_deal(first, min(self.BLOCK, stop - first))
+            first += deal.arms.shape[1]
+            yield deal

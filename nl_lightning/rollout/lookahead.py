@@ -1,122 +1,98 @@
-"""Several rounds at once: a guess of all their arms, checked until it bears itself out.
+"""Several rounds together: a guess of what is chosen, checked until it confirms itself.
 
-Between two calls of TrainNN the network stands still, and the arm of a round depends on the arms before it only through
-the design matrices. Given arms a_1, ..., a_C, their diagonals before every round are cumulative sums,
+Between two calls of TrainNN the network does not change, and the choice of a round depends on earlier ones only through
+the design matrices. Given a guess of what is observed in every round, the states of the design matrices before each of
+them are prefix sums,
 
-    D_t = D + sum_{i < t} w_i g_i(a_i)^2,
+    M_t = M + sum_{i < t} w_i g_i g_i^T,
 
-and with them the arms a'_t that an agent would choose are computed for all rounds at once. Where a' = a these are the
-arms that rounds one by one would have given: a'_1 does not depend on the guess, and a'_t is right if those before it
-are. Else a' is right for at least one round more than a was, and is the next guess. One or two checks are what it
-takes, for what an agent chooses depends little on the last rounds.
+and with these the choices of all rounds are computed at once. Where they equal the guess, they are those that rounds
+one by one would have given: the first does not depend on the guess, and each is right if those before it are. Otherwise
+at least one more round is right than before, and the result is the next guess. One or two checks are usually enough,
+because a choice depends little on the last few rounds.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from nl_lightning.core.types import View
-from nl_lightning.designs.diagonal import DiagonalDesign
-
-if TYPE_CHECKING:
-    from nl_lightning.agents.base import Agent
-
-_ENTRIES = 110_000
-"""Of the diagonals of all rounds at once, for all replicas of a run: with more, memory takes the time that is saved."""
-FEWEST, _MOST = 12, 64
-"""Rounds at once. For fewer a guess costs more than it saves; with more it is right less often."""
+from nl_lightning.agents.base import Agent
+from nl_lightning.core.types import Prefix, View
 
 
-class Window(NamedTuple):
-    """C rounds that were played at once, each tensor (R, C)."""
+class Acceptance(Protocol):
+    """Which rounds of a window count, and what is observed in them."""
 
-    arm: Tensor
+    def guess(self, arm: Tensor, replicas: Tensor | None) -> Tensor:
+        """(R, W): what a guess consists of, if these arms (R, W) are chosen"""
+
+    def observed(self, view: View, guess: Tensor, replicas: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The observations (R, S, ...) that a guess makes, and how many of them (R, W) come before each round; None
+        where every round is one."""
+
+
+class Resolved(NamedTuple):
+    """A guess that has confirmed itself."""
+
+    guess: Tensor
+    """(R, W)"""
     score: Tensor
-    """of the chosen arm, like mean and bonus"""
-    mean: Tensor
+    """(R, W, K)"""
     bonus: Tensor
-    radius: Tensor
-    """after the round, like effective_dimension"""
-    effective_dimension: Tensor
-    filled: Tensor | None
-    """False where there was no such round: in a replay replicas accept different numbers of events; None for all"""
-    after: "Confidences"
+    """(R, W, K)"""
+    prefix: Prefix
     checks: int
     """how often a guess was checked"""
 
 
-class Confidences(NamedTuple):
-    """What follows from C observations, before each of them and after the last."""
-
-    design: Tensor
-    """(R, C + 1, p), the diagonal of the design matrix"""
-    information: Tensor
-    """(R, C + 1, p), that of the matrix of the effective dimension"""
-    effective_dimension: Tensor
-    """(R, C + 1)"""
-    radius: Tensor
-    """(R, C + 1)"""
-
-
-def rounds_at_once(agent: "Agent", count: int) -> int:
-    """How many of so many rounds are worth a guess; 1 where they are better played one by one.
-
-    It is asked of all replicas of the run and not of those that a process has, so that any number of processes has the
-    same result.
-    """
-    if not isinstance(agent.design, DiagonalDesign):
-        return 1
-    most = min(_ENTRIES // (agent.share.total * agent.design.diagonal.shape[1]), _MOST)
-    if min(most, count) < FEWEST:
-        return 1
-    # as many windows as are needed, of equal length
-    return -(-count // -(-count // most))
-
-
-def foresee(agent: "Agent", view: View, accepted: Tensor | None = None) -> Window:
-    """Play the rounds of a view (R, C, K, ...); the agent stays as it is.
-
-    Replicas with ``accepted`` (R,) False choose, but do not learn.
-    """
-    # the guess: as if no round changed a design matrix
+def look_ahead(agent: Agent, view: View, rule: Acceptance) -> Resolved:
+    """Play the rounds of a view (R, W, K, ...); the agent stays as it is."""
+    # the first guess: as if no round changed a design matrix
     norm = agent.design.norm(tuple(factor.flatten(1, 2) for factor in view.factors)).view_as(view.mean)
-    score, _ = agent.score_of(view.mean, norm, agent.radius[:, None, None], view.normal)
-    guess = agent.best(score, view.uniform)
-    score, bonus, after = _given(agent, view, guess, accepted)
-    arm = agent.best(score, view.uniform)
-    wrong, checks = _differ(guess, arm), 1
+    score, _ = _scores(agent, view, norm, agent.radius[:, None, None])
+    guess = rule.guess(agent.best(score, view.uniform, view.normal), None)
+    score, bonus, prefix = _given(agent, view, rule, guess, None, None)
+    found = rule.guess(agent.best(score, view.uniform, view.normal), None)
+    wrong, checks = _differing(guess, found), 1
     while len(wrong):
-        # replicas know nothing of each other: those that were right stay as they are
+        # Replicas are independent: those that were right stay as they are.
         checks += 1
-        some, guess = view.of(wrong), arm.index_select(0, wrong)
-        may_learn = None if accepted is None else accepted.index_select(0, wrong)
-        *found, found_after = _given(agent, some, guess, may_learn, wrong)
-        found_arm = agent.best(found[0], some.uniform)
-        for values, new in zip((arm, score, bonus, *after), (found_arm, *found, *found_after), strict=True):
-            values.index_copy_(0, wrong, new)
-        wrong = wrong[_differ(guess, found_arm)]
-    score, mean, bonus = (values.gather(2, arm.unsqueeze(2)).squeeze(2) for values in (score, view.mean, bonus))
-    radius, dimension = after.radius[:, 1:], after.effective_dimension[:, 1:]
-    return Window(arm, score, mean, bonus, radius, dimension, None, after, checks)
+        everybody = len(wrong) == len(found)
+        guess = found if everybody else found.index_select(0, wrong)
+        some, replicas = (view, None) if everybody else (view.of(wrong), wrong)
+        *new, new_prefix = _given(agent, some, rule, guess, replicas, prefix.effective_dimension)
+        new_guess = rule.guess(agent.best(new[0], some.uniform, some.normal), replicas)
+        if everybody:
+            found, score, bonus, prefix = new_guess, new[0], new[1], new_prefix
+        else:
+            for values, computed in zip((found, score, bonus, *prefix), (new_guess, *new, *new_prefix), strict=True):
+                values.index_copy_(0, wrong, computed)
+        wrong = wrong[_differing(guess, new_guess)]
+    return Resolved(found, score, bonus, prefix, checks)
 
 
 def _given(
-    agent: "Agent", view: View, arm: Tensor, accepted: Tensor | None, replicas: Tensor | None = None
-) -> tuple[Tensor, Tensor, Confidences]:
-    """Score and bonus of all arms (R, C, K) if these (R, C) are chosen, and what follows from them.
+    agent: Agent, view: View, rule: Acceptance, guess: Tensor, replicas: Tensor | None, known: Tensor | None
+) -> tuple[Tensor, Tensor, Prefix]:
+    """Score and bonus of all arms (R, W, K) under a guess, and the states that follow from it.
 
-    All may be of some ``replicas`` only, by number.
+    With ``replicas`` (indices) everything belongs to these replicas only.
     """
-    assert isinstance(agent.design, DiagonalDesign)
-    index = arm[..., None, None].expand(-1, -1, 1, view.observation.shape[-1])
-    observed = view.observation.gather(2, index).squeeze(2)
-    if accepted is not None:
-        observed = observed * accepted.view(-1, 1, 1)
-    after = agent.confidences(observed, replicas)
-    norm = agent.design.norm_with(after.design[:, :-1], view.factors)
-    return *agent.score_of(view.mean, norm, after.radius[:, :-1, None], view.normal), after
+    observed, before = rule.observed(view, guess, replicas)
+    prefix = agent.prefix(observed, replicas, known)
+    if before is None:
+        norm, radius = agent.design.norm_at(prefix.design[:, :-1], view.factors), prefix.radius[:, :-1]
+    else:
+        norm, radius = agent.design.norm_at(prefix.design, view.factors, before), prefix.radius.gather(1, before)
+    return *_scores(agent, view, norm, radius.unsqueeze(-1)), prefix
 
 
-def _differ(guess: Tensor, arm: Tensor) -> Tensor:
-    """The numbers of replicas whose arms (R, C) are not those of the guess."""
-    return (guess != arm).any(1).nonzero().flatten()
+def _scores(agent: Agent, view: View, norm: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """Score and bonus of arms with these norms, which become the bonus in place."""
+    bonus = norm.mul_(radius)
+    return agent.exploration.score(view.mean, bonus, view.normal), bonus
+
+
+def _differing(guess: Tensor, found: Tensor) -> Tensor:
+    """The indices of replicas whose guess (R, W) was wrong."""
+    return (guess != found).any(1).nonzero().flatten()

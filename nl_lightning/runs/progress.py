@@ -63,7 +63,7 @@ def _standing(trainer: L.Trainer) -> str:
     if recorder is None or not recorder.recorded:
         return ""
     agent: Any = trainer.lightning_module
-    own = agent.share.own
+    own = agent.share.n_local
     alive = (agent.diverged_at[:own] == 0).cpu()
     rest = f", {int((~alive).sum())} diverged" if not alive.all() else ""
     if own < agent.share.total:

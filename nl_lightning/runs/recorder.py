@@ -149,7 +149,7 @@ class Checkpoints(Checkpoint):
         last = trainer.datamodule.finished  # type: ignore[attr-defined]
         if stops or last or (batch.due and trainer.global_step % self.every == 0):
             # no checkpoint behind a failure that the others do not know of yet
-            cast(Agent, pl_module).meet()
+            cast(Agent, pl_module).sync()
             trainer.save_checkpoint(self.path, weights_only=False)
 
 
@@ -181,8 +181,8 @@ class Recorder(RoundCallback):
         self.measure = report.REGRET if _data(trainer).environment.knows_regret else report.CTR
         assert isinstance(pl_module, Agent)
         self.share = pl_module.share
-        self.cumulative = torch.zeros(self.share.own, dtype=torch.float64, device="cpu")
-        self.clicks = torch.zeros(self.share.own, dtype=torch.float64, device="cpu")
+        self.cumulative = torch.zeros(self.share.n_local, dtype=torch.float64, device="cpu")
+        self.clicks = torch.zeros(self.share.n_local, dtype=torch.float64, device="cpu")
 
     # ---- rounds -------------------------------------------------------------------------------------------------
 
@@ -197,13 +197,13 @@ class Recorder(RoundCallback):
 
     def on_rounds_end(self, trainer: L.Trainer, agent: Agent, history: History) -> None:
         valid = torch.ones_like(history.reward, dtype=torch.bool) if history.valid is None else history.valid
-        valid = valid[: self.share.own].cpu()
-        gained = (history.reward if history.regret is None else history.regret)[: self.share.own]
+        valid = valid[: self.share.n_local].cpu()
+        gained = (history.reward if history.regret is None else history.regret)[: self.share.n_local]
         grown = self.cumulative[:, None] + (gained.double().cpu() * valid).cumsum(1)
-        lam = agent.regularisation(history.effective_dimension.T, history.t).T
+        lam = agent.formulas.lam_at(history.effective_dimension.T, history.t).T
         self._pending.append(_rows(history, grown, lam, valid, self.measure, self.share))
         self.cumulative = grown[:, -1]
-        self.clicks += (history.reward[: self.share.own].double().cpu() * valid).sum(1)
+        self.clicks += (history.reward[: self.share.n_local].double().cpu() * valid).sum(1)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: TrainingBatch, batch_idx: int
@@ -213,7 +213,7 @@ class Recorder(RoundCallback):
         if not trainer.loggers:
             return
         assert isinstance(pl_module, Agent)
-        agent, own = pl_module, self.share.own
+        agent, own = pl_module, self.share.n_local
         settings = [agent.settings.of(r) for r in range(own)]
         columns = (agent.diverged_at == 0, agent.radius, agent.effective_dimension)
         mine = (settings, self.cumulative.tolist(), *(column[:own].tolist() for column in columns))
@@ -265,7 +265,7 @@ class Recorder(RoundCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.recorded, self.seconds = state_dict["recorded"], state_dict["seconds"]
-        own = self.share.replicas[: self.share.own]
+        own = self.share.replicas[: self.share.n_local]
         self.cumulative, self.clicks = state_dict["cumulative"][own], state_dict["clicks"][own]
 
     def _elapsed(self) -> float:

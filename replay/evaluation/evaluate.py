@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
     log = Log(options.log or bundled_log())
     features.check(log)
     setting = _setting(options, log, trained)
-    draws = options.draws if agent.thompson else 1
+    draws = options.draws if agent.exploration.stochastic else 1
     if options.obp:
         from replay.evaluation import obp as bridge
 
@@ -154,7 +154,7 @@ def measure(
     processes: Processes = ONE,
 ) -> Evaluation:
     """One pass over the log, shared out among the processes."""
-    evaluation = Evaluation(agent, features, log.rows, draws if agent.thompson else 1)
+    evaluation = Evaluation(agent, features, log.rows, draws if agent.exploration.stochastic else 1)
     trainer = processes.trainer(progress)
     with ending_together(trainer):
         trainer.test(evaluation, LogData(log, features, setting, agent.replicas), verbose=False)
@@ -175,7 +175,7 @@ def describe(evaluation: Evaluation, log: Log, setting: Setting) -> dict[str, An
         for name, estimate in results.items():
             value, low, high = (float(part[replica]) for part in estimate)
             row |= {name: _number(value), f"{name}_low": _number(low), f"{name}_high": _number(high)}
-        if agent.thompson:
+        if agent.exploration.stochastic:
             row["ips_monte_carlo_error"] = float(monte_carlo_error(evaluation.totals())[replica])
         if exact is not None:
             row["exact"] = exact[replica]

@@ -84,7 +84,7 @@ class FrozenAgent:
             # affinities are 0: in this order the entries that are looked up lie side by side.
             self._place = torch.full((entries,), -1, dtype=torch.int32, device=agent.device)
         # the score, which is the same each time, or what Thompson sampling draws it from: mean and bonus
-        columns = 2 if agent.thompson else 1
+        columns = 1 if agent.exploration.per_arm else 2
         self._known = torch.empty(agent.replicas, 0, columns, dtype=torch.float64, device=agent.device)
         self._count = 0
 
@@ -150,11 +150,15 @@ class FrozenAgent:
         rows = batch.row.cpu()
         numbers = [agent.noise.of_rows(replica, rows, arms, draw) for replica in range(agent.replicas)]
         uniform = torch.stack([u for u, _ in numbers]).to(values)
-        if not agent.thompson:
+        if values.shape[-1] == 1:
             return agent.best(values.squeeze(-1), uniform)
         mean, bonus = values.unbind(-1)
-        normal = torch.stack([n for _, n in numbers if n is not None]).to(values)
-        return agent.best(torch.addcmul(mean, bonus, normal), uniform)
+        drawn = [n for _, n in numbers if n is not None]
+        normal = torch.stack(drawn).to(values) if drawn else None
+        return agent.best(agent.exploration.score(mean, bonus, normal), uniform, normal)
+
+    def _score(self, mean: Tensor, bonus: Tensor) -> Tensor:
+        return self.agent.exploration.score(mean, bonus, None).unsqueeze(-1)
 
     def _compute(self, batch: Shown, event: Tensor, slot: Tensor) -> Tensor:
         """(R, M, 1 or 2), as in ``look_up``, of single arms (M,), given by their event and their place in it."""
@@ -164,7 +168,7 @@ class FrozenAgent:
             item, affinity = batch.item[e, k].unsqueeze(1), batch.affinity[e, k].unsqueeze(1)
             arms = self.features.arms(batch.codes[e], batch.position[e], item, affinity).squeeze(1)
             mean, bonus = self.agent.mean_and_bonus(arms.unsqueeze(0).expand(self.agent.replicas, -1, -1))
-            parts.append(torch.stack([mean, bonus] if self.agent.thompson else [mean + bonus], dim=-1))
+            parts.append(torch.stack([mean, bonus], dim=-1) if self._known.shape[2] == 2 else self._score(mean, bonus))
         return torch.cat(parts, dim=1) if parts else self._known[:, :0]
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from math import comb
-from typing import final
 
 import torch
 from torch import Tensor
@@ -10,7 +9,7 @@ from torch import Tensor
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import CHUNK, Stream, generator
-from nl_lightning.environments import Deal, Simulation
+from nl_lightning.environments import ChunkedSimulation, Deal
 from nl_lightning.environments.synthetic import different
 from replay.logs.reader import Log
 from replay.protocol.candidates import Protocol, check_protocol
@@ -34,7 +33,7 @@ def exact_ctr(
     users, positions, items = world.probability.shape
     codes, moved = features.encode_profiles(world.profiles()), features.to(agent.network.weights[0])
     liked, clicked = torch.from_numpy(world.affinity), torch.from_numpy(world.probability)
-    draws = draws if agent.thompson else 1
+    draws = draws if agent.exploration.stochastic else 1
     total = torch.zeros(agent.replicas, dtype=torch.float64, device=agent.device)
     at_once = max(1, _ARMS_AT_ONCE // (agent.replicas * positions * items))
     for first in range(0, users, at_once):
@@ -48,7 +47,7 @@ def exact_ctr(
         probability = clicked[some].flatten(0, 1).to(mean)
         for draw in range(draws):
             score = mean + bonus
-            if agent.thompson:
+            if agent.exploration.stochastic:
                 generators = [generator(seed, Stream.LOGGED_ACTIONS, draw, items, first) for seed in agent.noise.seeds]
                 normal = [torch.randn(mean.shape[1], generator=g, dtype=torch.float64) for g in generators]
                 score = mean + bonus * torch.stack(normal).to(mean)
@@ -75,8 +74,7 @@ def choice_probability(score: Tensor, protocol: Protocol, arms: int, affinity: T
     return by_rank.to(score.device)[rank]
 
 
-@final
-class Online(Simulation):
+class Online(ChunkedSimulation):
     """The world of a simulated log, played online: what a replay of that log estimates.
 
     Args:
@@ -99,10 +97,10 @@ class Online(Simulation):
         self._affinity = torch.from_numpy(self.world.affinity)
         self._probability = torch.from_numpy(self.world.probability)
 
-    def _prepare(self, seeds: Sequence[int]) -> None:
+    def reset(self, seeds: Sequence[int]) -> None:
         self._seeds = list(seeds)
 
-    def _deal_chunk(self, chunk: int) -> Deal:
+    def deal_chunk(self, chunk: int) -> Deal:
         users, positions, items = self._probability.shape
         shown, rewards, probabilities = [], [], []
         for seed in self._seeds:

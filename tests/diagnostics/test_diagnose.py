@@ -20,7 +20,7 @@ from nl_lightning.core.link import mu
 from nl_lightning.diagnostics import assumptions
 from nl_lightning.diagnostics.assumptions import Diagnosis, Problem, diagnose
 from nl_lightning.diagnostics.diagnose import failures, power
-from nl_lightning.environments import Deal, Simulation, Synthetic
+from nl_lightning.environments import ChunkedSimulation, Deal, Synthetic
 from tests.support import diagnostics_twin as twin
 from tests.support.paths import ROOT
 
@@ -273,15 +273,15 @@ def test_latent_is_h_of_the_dealt_arms(function: Any) -> None:
     torch.testing.assert_close(mu(h).amax(-1, keepdim=True) - mu(h), deal.regret)
 
 
-class Unknown(Simulation):
+class Unknown(ChunkedSimulation):
     """Clicks by chance."""
 
     dim = 4
 
-    def _prepare(self, seeds: Sequence[int]) -> None:
+    def reset(self, seeds: Sequence[int]) -> None:
         self.replicas = len(seeds)
 
-    def _deal_chunk(self, chunk: int) -> Deal:
+    def deal_chunk(self, chunk: int) -> Deal:
         arms = contexts(self.replicas * 256 * 2, 4, chunk).view(self.replicas, 256, 2, 4)
         return Deal(arms, torch.zeros(arms.shape[:3]), torch.zeros(arms.shape[:3]))
 

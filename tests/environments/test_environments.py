@@ -10,7 +10,7 @@ from scipy import stats
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.link import mu, slope
 from nl_lightning.core.rng import Stream, generator
-from nl_lightning.environments import Deal, Simulation, Synthetic
+from nl_lightning.environments import ChunkedSimulation, Deal, Synthetic
 from nl_lightning.environments.synthetic import FUNCTIONS, different
 
 
@@ -117,13 +117,13 @@ def test_slope_keeps_its_digits() -> None:
     ],
 )
 def test_what_an_environment_deals_is_checked(change: dict[str, torch.Tensor], text: str) -> None:
-    class Odd(Simulation):
+    class Odd(ChunkedSimulation):
         dim = 3
 
-        def _prepare(self, seeds: Sequence[int]) -> None:
+        def reset(self, seeds: Sequence[int]) -> None:
             pass
 
-        def _deal_chunk(self, chunk: int) -> Deal:
+        def deal_chunk(self, chunk: int) -> Deal:
             return Deal(torch.zeros(1, 256, 4, 3), torch.zeros(1, 256, 4), torch.zeros(1, 256, 4))._replace(**change)
 
     environment = Odd()

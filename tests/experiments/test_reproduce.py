@@ -17,7 +17,7 @@ import torch
 from nl_lightning import AGENTS
 from nl_lightning.cli.main import main
 from nl_lightning.core.errors import InputError
-from nl_lightning.environments import Deal, Simulation
+from nl_lightning.environments import ChunkedSimulation, Deal
 from nl_lightning.experiments import obd, paper, parts, reproduce
 from nl_lightning.experiments.obd import ReplayPart
 from nl_lightning.experiments.parts import Part
@@ -28,15 +28,15 @@ SMALL = paper.Scale(seeds=2, tuning_seeds=1, horizon=60, grid=(0.1, 100.0), repl
 TWO = ("Logistic-UCB-1", "NeuralLog-UCB-2")
 
 
-class Absent(Simulation):
+class Absent(ChunkedSimulation):
     """A data set that is not there; that is seen when it is read."""
 
     dim = 5
 
-    def _prepare(self, seeds: Sequence[int]) -> None:
+    def reset(self, seeds: Sequence[int]) -> None:
         raise InputError("nothing.parquet is not here; put it there.")
 
-    def _deal_chunk(self, chunk: int) -> Deal:
+    def deal_chunk(self, chunk: int) -> Deal:
         raise AssertionError("nothing was prepared")
 
 

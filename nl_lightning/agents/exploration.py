@@ -1,0 +1,97 @@
+"""Exploration rules: how the score of an arm follows from its mean and its bonus, and which arm is taken.
+
+A rule is data over one loop. To bring one of your own, subclass ``Exploration`` and give it to an agent:
+``NeuralLogUCB2(dim=20, exploration=MyRule())``, or ``--model.exploration my_module.MyRule`` on the command line.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.imports import import_class
+
+__all__ = ["RULES", "UCB", "Exploration", "Greedy", "Thompson", "make_exploration"]
+
+
+class Exploration(ABC):
+    """How an agent explores.
+
+    Both methods get tensors (..., K) whose last dimension are the arms of a round, and must treat rounds independently
+    of each other: several rounds may be asked for at once. They must not keep state; what is random comes as numbers
+    that belong to the round. Arms that a round does not have come with a mean of -inf and a uniform number of 0.
+    """
+
+    stochastic: ClassVar[bool] = False
+    """Whether the rule wants standard normal numbers, so that its choice is random beyond breaking ties."""
+    per_arm: ClassVar[bool] = False
+    """Whether a score depends on the mean and bonus of that arm alone, so that a frozen agent may look it up."""
+
+    @abstractmethod
+    def score(self, mean: Tensor, bonus: Tensor, normal: Tensor | None) -> Tensor:
+        """The scores (..., K) of arms with these means and bonuses; ``normal`` is None unless ``stochastic``."""
+
+    def choose(self, score: Tensor, uniform: Tensor, normal: Tensor | None, tolerance: float) -> Tensor:
+        """The arm (...) with the highest score; among equal ones, the one with the largest uniform number.
+
+        Scores count as equal up to the relative ``tolerance``: a matrix product may give the same arm another last
+        digit in another row.
+        """
+        highest = score.amax(-1, keepdim=True)
+        worse = score < highest.sub(highest.abs(), alpha=tolerance)
+        return uniform.masked_fill(worse, 0).argmax(-1)
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in sorted(vars(self).items()))
+        return f"{type(self).__module__}.{type(self).__qualname__}({settings})"
+
+
+class UCB(Exploration):
+    """Optimism: score = mean + bonus."""
+
+    per_arm = True
+
+    def score(self, mean: Tensor, bonus: Tensor, normal: Tensor | None) -> Tensor:
+        return mean + bonus
+
+
+class Thompson(Exploration):
+    """Thompson sampling: score ~ N(mean, bonus^2), one draw an arm and round."""
+
+    stochastic = True
+
+    def score(self, mean: Tensor, bonus: Tensor, normal: Tensor | None) -> Tensor:
+        assert normal is not None
+        return torch.addcmul(mean, bonus, normal)
+
+
+class Greedy(Exploration):
+    """No exploration: score = mean."""
+
+    per_arm = True
+
+    def score(self, mean: Tensor, bonus: Tensor, normal: Tensor | None) -> Tensor:
+        return mean.clone()
+
+
+RULES: dict[str, type[Exploration]] = {"ucb": UCB, "thompson": Thompson, "greedy": Greedy}
+"""The rules that have a name; any other is given by its class, an instance, or its import path."""
+
+
+def make_exploration(rule: "str | Exploration | type[Exploration]") -> Exploration:
+    """The rule given by its name, its import path, its class, or itself."""
+    if isinstance(rule, Exploration):
+        return rule
+    kind = (
+        RULES[rule]
+        if isinstance(rule, str) and rule in RULES
+        else import_class(rule, Exploration, "exploration", RULES)
+    )
+    try:
+        return kind()
+    except TypeError as error:
+        raise InputError(
+            f"exploration: {kind.__name__} needs settings ({error}); give an instance, or class_path and init_args."
+        ) from error

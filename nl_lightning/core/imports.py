@@ -1,0 +1,54 @@
+"""Classes that users give by their import path, and methods that they override."""
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+from nl_lightning.core.errors import InputError
+
+
+def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = ()) -> Any:
+    """The subclass of ``base`` that ``path`` names (``my_module.MyClass``), or that it is.
+
+    ``setting`` is what the error message calls it, ``names`` what else it may be.
+    """
+    expected = f"{setting} must be {_either([*names, f'the import path of a {base.__name__} (my_module.MyClass)'])}"
+    found = path
+    if isinstance(path, str):
+        module, _, name = path.rpartition(".")
+        if not module:
+            raise InputError(f"{expected}; got {path!r}.")
+        try:
+            found = getattr(import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InputError(f"{expected}; {path!r} cannot be imported: {error}.") from error
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise InputError(f"{expected}; {path!r} is no subclass of {base.__name__}.")
+    return found
+
+
+def overridden(instance: object, base: type, *names: str) -> list[str]:
+    """Which of these methods an instance does not have from ``base``: its class or the instance itself has its own."""
+    kind = type(instance)
+    return [name for name in names if name in vars(instance) or getattr(kind, name) is not getattr(base, name)]
+
+
+def as_new_as(instance: object, name: str, *others: str) -> bool:
+    """Whether the class that defines ``name`` is as new as those that define the other attributes.
+
+    A class may promise that its methods agree with each other (a batched form with the plain one, say). A subclass that
+    redefines only one of them breaks the promise.
+    """
+    if any(other in vars(instance) for other in others):
+        return name in vars(instance)
+    order = type(instance).__mro__
+
+    def definer(attribute: str) -> int:
+        return next(place for place, kind in enumerate(order) if attribute in vars(kind))
+
+    return all(definer(name) <= definer(other) for other in others)
+
+
+def _either(options: list[str]) -> str:
+    *first, last = options
+    return f"{', '.join(first)} or {last}" if first else last

@@ -1,0 +1,196 @@
+"""THE loop: score, accept, update.
+
+A simulation accepts every round, a replay accepts events whose logged arm is chosen. Rounds are looked ahead together
+where agent, design matrix and callbacks allow it, and played one by one otherwise: looking ahead by one.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from nl_lightning.agents.base import Agent
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.imports import overridden
+from nl_lightning.core.types import History, Round, Window
+from nl_lightning.environments import Environment, LoggedEnvironment, Simulation
+from nl_lightning.rollout.dealt import DealtBlock, join
+from nl_lightning.rollout.logged import LoggedBlock
+
+OnRound = Callable[[Round], None]
+"""What is done after every round: design matrix and radius first of all."""
+OnWindow = Callable[[Window], None]
+"""The same after rounds that were looked ahead together."""
+
+_FEWEST_ROUNDS, _MOST_ROUNDS = 12, 64
+"""Rounds looked ahead together. For fewer, a guess costs more than it saves; with more, it is right less often."""
+_ROUND_ENTRIES = 110_000
+"""Entries of the design's states in a window, over all replicas of a run: with more, memory takes the time saved."""
+_EVENTS = 64
+"""Events of a log looked ahead together."""
+_EVENT_ENTRIES = 120_000
+"""Entries of the design's states, over all replicas of a run: with more, a guess costs more than it saves."""
+_EVENT_ARMS = 20_000
+"""Arms of all events in a window and all replicas: they are evaluated in any case, and should not be most of a
+block."""
+_BYTES = 100_000_000
+"""What the arms that are evaluated at once may take, over all replicas."""
+
+
+class Plan(NamedTuple):
+    """How rounds are played."""
+
+    window: int
+    """rounds or events that are looked at in a step"""
+    slots: int
+    """rounds that are accepted in a step at most; more than 1 are looked ahead"""
+    rows_follow: bool
+    """whether the loop appends rows to the replay buffer, many at once, instead of ``agent.observe``"""
+
+    @property
+    def ahead(self) -> bool:
+        return self.slots > 1
+
+
+def play(
+    agent: Agent,
+    environment: Environment,
+    start: int,
+    count: int,
+    on_round: OnRound,
+    on_window: OnWindow | None = None,
+    watched: bool = False,
+) -> History:
+    """Play rounds start + 1, ..., start + count; fewer, if no replica can continue that far.
+
+    With ``on_window``, rounds may be looked ahead together. ``watched`` says that somebody looks at the agent after
+    every round, so that its replay buffer must be up to date.
+    """
+    plan = make_plan(agent, environment, count, together=on_window is not None, watched=watched)
+    blocks = _Blocks(agent, environment, start, count, plan)
+    played: list[Window] = []
+    with agent.reserve(count, start) if isinstance(environment, LoggedEnvironment) else nullcontext():
+        for block in blocks:
+            while steps := block.steps():
+                if plan.ahead:
+                    assert on_window is not None
+                    on_window(block.look_ahead())
+                    continue
+                for _ in range(steps):
+                    on_round(block.step())
+                    block.record()
+            played.append(block.played())
+            if plan.rows_follow and not plan.ahead:
+                agent.buffer.append(played[-1].x, played[-1].reward, played[-1].filled)
+    return _history(played, start, blocks, agent)
+
+
+def make_plan(agent: Agent, environment: Environment, count: int, together: bool, watched: bool = False) -> Plan:
+    """How ``count`` rounds are best played, by sizes alone: the same for any number of processes.
+
+    What a user has redefined is what runs: an agent that chooses or observes by methods of its own is asked round by
+    round.
+    """
+    chooses = overridden(agent, Agent, "act", "choose", "score")
+    observes = overridden(agent, Agent, "observe", "update_confidence")
+    if overridden(agent, Agent, "observe_window", "prefix") and not observes:
+        raise InputError(
+            f"{type(agent).__name__} redefines observe_window or prefix, which are used only where rounds are looked "
+            "ahead together; redefine observe instead."
+        )
+    together = together and not chooses and not observes and agent.design.can_look_ahead
+    rows_follow = not watched and not observes
+    # Of all replicas of the run and not of those that a process has: any number of processes gives the same result.
+    replicas, parameters = agent.share.total, agent.design.parameters_count
+    if not isinstance(environment, LoggedEnvironment):
+        most = min(_ROUND_ENTRIES // (replicas * parameters), _MOST_ROUNDS) if together else 1
+        if min(most, count) < _FEWEST_ROUNDS:
+            return Plan(1, 1, rows_follow)
+        # as many windows as are needed, of equal length
+        window = -(-count // -(-count // most))
+        return Plan(window, window, rows_follow)
+    arms = environment.arms
+    few = replicas * parameters * _EVENTS <= _EVENT_ENTRIES and replicas * arms * _EVENTS <= _EVENT_ARMS
+    if together and few and count >= _FEWEST_ROUNDS:
+        # One event in three is more than agents accept; if not, the window ends early.
+        return Plan(_EVENTS, -(-_EVENTS // 3), rows_follow)
+    if chooses:
+        return Plan(1, 1, rows_follow)
+    # Until the first match nothing changes, so that events up to it are scored together. The norm may need whole
+    # gradients; the last event of a window is not searched.
+    room = _BYTES // (32 * agent.design.numbers_per_arm * arms * agent.replicas)
+    return Plan(max(2, min(3 * arms + 2, _room(agent, arms), room)), 1, rows_follow)
+
+
+def _room(agent: Agent, arms: int) -> int:
+    """Events of a replica that are evaluated at once: an observation in float64, its factors in the network's
+    precision, and copies of both."""
+    return max(1, _BYTES // (32 * sum(agent.observation_columns) * arms * agent.replicas))
+
+
+class _Blocks:
+    """The rounds of an environment, block by block."""
+
+    def __init__(self, agent: Agent, environment: Environment, start: int, count: int, plan: Plan) -> None:
+        self.agent, self.environment, self.start, self.count, self.plan = agent, environment, start, count, plan
+        self.rounds = 0
+        """rounds that the furthest replica has played"""
+
+    def __iter__(self) -> Iterator[DealtBlock | LoggedBlock]:
+        if isinstance(self.environment, LoggedEnvironment):
+            return self._logged(self.environment)
+        return self._dealt(cast(Simulation, self.environment))
+
+    def _dealt(self, environment: Simulation) -> Iterator[DealtBlock]:
+        while self.rounds < self.count:
+            first = self.start + self.rounds
+            deal = environment.next_deal(first, self.count - self.rounds)
+            yield DealtBlock(self.agent, deal, first + 1, self.plan.window, self.plan.rows_follow)
+            self.rounds += deal.arms.shape[1]
+
+    def _logged(self, environment: LoggedEnvironment) -> Iterator[LoggedBlock]:
+        agent, plan, count = self.agent, self.plan, self.count
+        alive = torch.ones_like(agent.diverged_at, dtype=torch.bool) if agent.alive is None else agent.alive
+        environment.alive = alive.tolist()
+        missing = torch.where(alive, count, 0)
+        room = _room(agent, environment.arms)
+        # an agent that is asked round by round is asked for all of its replicas
+        subset = not plan.ahead and plan.window > 1 and agent.design.can_take_subsets
+        subset = subset and not overridden(agent, Agent, "evaluate", "featurize")
+        while any(wanted := missing.tolist()):
+            deal = environment.next_events(wanted, plan.window, room, subset)
+            if deal is None:
+                break
+            block = LoggedBlock(agent, deal, missing, self.start + count, plan.window, plan.slots, plan.rows_follow)
+            yield block
+            left = block.all_missing()
+            environment.advance(block.passed().tolist(), (missing - left).tolist())
+            missing = left
+            self.rounds = count - int(missing[alive].min())
+
+
+def _history(windows: list[Window], start: int, blocks: _Blocks, agent: Agent) -> History:
+    """The rounds that were played, those of every replica one after the other."""
+    rounds = blocks.rounds
+    t = torch.arange(start + 1, start + rounds + 1, device="cpu")
+    if not windows:
+        nothing = agent.lam.new_empty(agent.replicas, 0)
+        return History(t, nothing.new_empty(agent.replicas, 0, agent.dim), *[nothing] * 8)
+    whole = join(windows)
+    names = History._fields[1:11]
+    columns: dict[str, Tensor | None] = {name: getattr(whole, name) for name in names}
+    filled = whole.filled
+    if whole.event is None or filled is None:
+        return History(t, **columns, valid=filled)  # type: ignore[arg-type]
+    place = torch.where(filled, filled.cumsum(1) - 1, rounds)
+
+    def compact(values: Tensor) -> Tensor:
+        index = place.view(*place.shape, *[1] * (values.dim() - 2)).expand_as(values)
+        target = values.new_zeros(values.shape[0], rounds + 1, *values.shape[2:])
+        return target.scatter_(1, index, values)[:, :rounds]
+
+    valid = compact(filled)
+    dense = {name: None if values is None else compact(values) for name, values in columns.items()}
+    return History(t, **dense, valid=None if bool(valid.all()) else valid)  # type: ignore[arg-type]
