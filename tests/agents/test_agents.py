@@ -63,7 +63,7 @@ def test_agent_equals_its_twin(name: str, depth: int, design: str, warm_start: b
         for r, twin in enumerate(twins):
             torch.testing.assert_close(choice.mean[r], twin.mean(arms[t, r]), rtol=1e-9, atol=1e-11)
             torch.testing.assert_close(choice.bonus[r], twin.bonus(arms[t, r]), rtol=1e-9, atol=1e-11)
-            if not agent.thompson:
+            if not agent.exploration.stochastic:
                 torch.testing.assert_close(choice.score[r], choice.mean[r] + choice.bonus[r], rtol=0, atol=1e-14)
             assert choice.score[r].argmax() == choice.arm[r]
             twin.observe(arms[t, r, choice.arm[r]], rewards[t, r])
@@ -292,5 +292,5 @@ def test_structure_of_the_settings() -> None:
             assert torch.equal(first.score, second.score)
             one.observe(first, rewards[t])
             other.observe(second, rewards[t])
-    with pytest.raises(TypeError, match="width"):
+    with pytest.warns(UserWarning, match="Logistic-UCB-1 is linear: width and depth have no effect"):
         LogisticUCB1(DIM, width=3)

@@ -47,7 +47,7 @@ def test_agent_equals_its_twin(name: str, depth: int, given: dict[str, float]) -
             torch.testing.assert_close(choice.mean[r], twin.mean(arms[t, r]), rtol=1e-8, atol=1e-10)
             torch.testing.assert_close(choice.bonus[r], twin.bonus(arms[t, r]), rtol=1e-8, atol=1e-10)
             assert float(agent.radius[r]) == pytest.approx(float(twin.radius()), rel=1e-9)
-            assert float(agent.theory.lam[r]) == pytest.approx(float(twin.lam()), rel=1e-9)
+            assert float(agent.formulas.lam[r]) == pytest.approx(float(twin.lam()), rel=1e-9)
             twin.observe(arms[t, r, choice.arm[r]], rewards[t, r])
         agent.observe(choice, rewards[t])
         for r, twin in enumerate(twins):
@@ -171,11 +171,11 @@ def test_formulas_by_hand() -> None:
 def test_lam_never_falls_and_begins_at_lam_0() -> None:
     agent = NeuralLogUCB2(4, width=6, mode="theory", replicas=2, S=[1.0, 50.0])
     arms, rewards = deal(4, replicas=2, rounds=30, dtype=torch.float32)
-    seen = [agent.theory.lam.clone()]
-    torch.testing.assert_close(seen[0], agent.theory.formulas.lam_0)
+    seen = [agent.formulas.lam.clone()]
+    torch.testing.assert_close(seen[0], agent.formulas.radii.lam_0)
     for t in range(30):
         agent.observe(agent.act(arms[t]), rewards[t])
-        seen.append(agent.theory.lam.clone())
+        seen.append(agent.formulas.lam.clone())
     lam = torch.stack(seen)
     assert (lam.diff(dim=0) >= 0).all()
     assert (lam[1] == lam[0]).any()
@@ -218,19 +218,25 @@ def test_errors() -> None:
             NeuralLogUCB2(4, mode="theory", S=S)
 
 
+def step(agent: Agent, horizon: int | None) -> torch.Tensor:
+    """(R,), of TrainNN"""
+    return agent.formulas.descent(None, None, horizon, tuple(agent.initial_weights)).lr
+
+
 def test_the_horizon_is_that_of_each_fit(fit: Fit) -> None:
     """Two fits of one agent; the steps of TrainNN after each tell its horizon."""
     agent = NeuralLogUCB2(4, width=6, mode="theory", update_every=10)
     for rounds in (20, 60):
         fit(agent, rounds=rounds)
         C = agent.constants
-        expected = condition(agent.theory.lam, agent.S, 6, 2, rounds, C.C4, C.C5)
-        torch.testing.assert_close(agent._descent().lr, expected[0])
+        expected = condition(agent.formulas.lam, agent.S, 6, 2, rounds, C.C4, C.C5)
+        torch.testing.assert_close(step(agent, rounds), expected[0])
+        assert agent.fit_horizon == rounds
     assert agent.horizon is None
     fixed = NeuralLogUCB2(4, width=6, mode="theory", update_every=10, horizon=500)
     fit(fixed, rounds=20)
-    expected = condition(fixed.theory.lam, fixed.S, 6, 2, 500, 1.0, 1.0)
-    torch.testing.assert_close(fixed._descent().lr, expected[0])
+    expected = condition(fixed.formulas.lam, fixed.S, 6, 2, 500, 1.0, 1.0)
+    torch.testing.assert_close(step(fixed, fixed.horizon), expected[0])
 
 
 def test_replicas_take_different_numbers_of_steps() -> None:

@@ -74,7 +74,7 @@ def test_grid_takes_every_combination_with_the_same_seeds() -> None:
         ({"lr": 0.0}, "lr must be a finite number greater than 0"),
         ({"delta": 1.0}, "delta must lie between 0 and 1"),
         ({"mode": "exact"}, "mode must be one of practical, theory; got 'exact'"),
-        ({"design": "sparse"}, "design must be one of diagonal, full; got 'sparse'"),
+        ({"design": "sparse"}, "design must be diagonal, full or the import path of a DesignMatrix"),
         ({"init": "zeros"}, "init must be one of uniform, symmetric"),
         ({"on_divergence": "pray"}, "on_divergence must be one of"),
         ({"init": "symmetric", "width": 5}, "dim and width must be even"),

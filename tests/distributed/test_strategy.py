@@ -91,15 +91,15 @@ def alone(arguments: list[str], where: Path, monkeypatch: pytest.MonkeyPatch) ->
 @given(replicas=st.integers(1, 40), processes=st.integers(1, 12))
 def test_shares_are_even_and_together_all(replicas: int, processes: int) -> None:
     shares = [share_of(replicas, k, processes, CPU) for k in range(processes)]
-    assert [r for share in shares for r in share.replicas[: share.own]] == list(range(replicas))
-    sizes = [share.own for share in shares]
+    assert [r for share in shares for r in share.replicas[: share.n_local]] == list(range(replicas))
+    sizes = [share.n_local for share in shares]
     assert max(sizes) - min(sizes) <= 1
     assert sizes == sorted(sizes, reverse=True)
     for share in shares:
         assert share.total == replicas
-        assert len(share.replicas) == max(share.own, min(2, replicas))
+        assert len(share.replicas) == max(share.n_local, min(2, replicas))
     on_gpu = share_of(replicas, 0, processes, torch.device("cuda"))
-    assert len(on_gpu.replicas) == on_gpu.own
+    assert len(on_gpu.replicas) == on_gpu.n_local
 
 
 @given(
@@ -139,7 +139,7 @@ def test_a_part_is_the_agent_of_its_replicas() -> None:
     assert part.settings.seeds == [3, 1]
     assert part.hparams == whole.hparams
     assert torch.equal(part.act(arms[:2]).score, whole.act(arms).score[:2])
-    assert part._mark_divergence == whole._mark_divergence
+    assert part.divergence.mark == whole.divergence.mark
 
 
 class Scaled(NeuralLogUCB2):

@@ -181,7 +181,7 @@ def test_deals_are_a_function_of_the_round(dataset: str, dense: bool) -> None:
     for start, count in ((0, 50), (250, 20), (600, 100), (255, 2), (0, 1)):
         part, alone = environment.deal(start, count), again.deal(start, count)
         fresh = prepared(dataset, [7, 0, 1], like, dense=dense).deal(start, count)
-        for a, b, c, d in zip(whole, part, alone, fresh, strict=True):
+        for a, b, c, d in zip(whole[:3], part[:3], alone[:3], fresh[:3], strict=True):
             assert torch.equal(a[:, start : start + count], b)
             assert torch.equal(b[1:], c)
             assert torch.equal(b, d[1:])
@@ -217,7 +217,7 @@ def test_features_are_stored_once_and_in_the_precision_of_the_run() -> None:
     for dataset, numbers in (("banknote", 100 * 4), ("mushroom", 90 * 22)):
         for like in (torch.empty(0), DOUBLE, torch.empty(0, dtype=torch.bfloat16)):
             environment = prepared(dataset, list(range(6)), like)
-            dealt = environment._deal_chunk(0)
+            dealt = environment.deal_chunk(0)
             assert dealt.arms.dtype == like.dtype
             exact = prepared(dataset, list(range(6))).deal(0, 256)
             assert torch.equal(dealt.arms, exact.arms.to(like.dtype))

@@ -162,7 +162,7 @@ def test_looking_in_inference_mode_leaves_nothing_behind() -> None:
     agent, _ = pair("NeuralLog-UCB-2", "diagonal")
     with torch.inference_mode():
         agent.act(drawn(2, 6, DIM, BLOCKS, g))
-        _ = agent.design.logdet(), agent.information.logdet()
+        _ = agent.design.logdet(), agent.effective_dim_design.logdet()
     for _ in range(2):
         agent.observe(agent.act(drawn(2, 6, DIM, BLOCKS, g)), torch.ones(2))
 

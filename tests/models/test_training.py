@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.models import inputs, training
 from nl_lightning.models.mlp import MLP
-from nl_lightning.models.training import train_nn
+from nl_lightning.models.training import Descent, train, train_nn
 
 
 def descend(
@@ -134,37 +134,49 @@ def test_weights_that_shrink_to_nothing_become_zero_and_others_stay(sizes: list[
     assert sum(int((weight != 0).sum()) for weight in network.weights) >= 3
 
 
-# ---- replicas that stand still ---------------------------------------------------------------------------------------
+# ---- inactive replicas -----------------------------------------------------------------------------------------------
 
 
-def trained(resting: list[bool] | None, **settings: Any) -> NeuralLogUCB2:
-    """Three replicas after TrainNN, of which some rest."""
+def trained(
+    inactive: list[bool] | None, lam: tuple[float, ...] = (1.0, 1.0, 1.0), cold: bool = False
+) -> tuple[MLP, Any]:
+    """The networks of three replicas after TrainNN, of which some are inactive, and which of them diverged."""
     g = torch.Generator().manual_seed(0)
-    agent = NeuralLogUCB2(4, width=5, replicas=3, steps=7, **settings)
+    network, initial = (MLP([4, 5, 1], range(3)) for _ in range(2))
     x, reward = torch.randn(3, 20, 4, generator=g), torch.randint(2, (3, 20), generator=g).float()
-    agent._train_nn(x, reward, None if resting is None else torch.tensor(resting))
-    return agent
+    descent = Descent(torch.full((3,), 0.01, dtype=torch.float64), 7, torch.tensor(lam, dtype=torch.float64))
+    mask = torch.tensor([False] * 3 if inactive is None else inactive)
+    with torch.no_grad():
+        failed = train(network.weights, initial.weights, x, reward, descent, mask, inactive is not None, cold)
+    return network, failed
 
 
-@pytest.mark.parametrize("warm_start", [True, False])
-@pytest.mark.parametrize("resting", [[False, True, False], [True, True, False], [True] * 3, [False] * 3])
-def test_whoever_rests_stays_and_the_others_do_not_notice(resting: list[bool], warm_start: bool) -> None:
-    everybody, some = trained(None, warm_start=warm_start), trained(resting, warm_start=warm_start)
-    for replica, rests in enumerate(resting):
-        expected = NeuralLogUCB2(4, width=5, replicas=3) if rests else everybody
-        for weight, other in zip(some.weights(replica), expected.weights(replica), strict=True):
-            assert torch.equal(weight, other)
+@pytest.mark.parametrize("cold", [True, False])
+@pytest.mark.parametrize("inactive", [[False, True, False], [True, True, False], [True] * 3, [False] * 3])
+def test_inactive_replicas_stay_and_the_others_do_not_notice(inactive: list[bool], cold: bool) -> None:
+    (everybody, _), (some, failed) = trained(None, cold=cold), trained(inactive, cold=cold)
+    assert failed is None
+    for replica, still in enumerate(inactive):
+        expected = MLP([4, 5, 1], range(3)) if still else everybody
+        for weight, other in zip(some.weights, expected.weights, strict=True):
+            assert torch.equal(weight[replica], other[replica])
 
 
-def test_who_diverges_beside_one_that_rests_is_marked() -> None:
+def test_a_replica_that_diverges_beside_an_inactive_one_is_put_back() -> None:
     """lr * lam = 2 in the last replica."""
-    agent = trained([False, True, False], lam=[1.0, 1.0, 200.0], on_divergence="mark")
-    assert (agent.diverged_at > 0).tolist() == [False, False, True]
-    start = NeuralLogUCB2(4, width=5, replicas=3)
-    moved = [not torch.equal(agent.weights(r)[0], start.weights(r)[0]) for r in range(3)]
+    network, failed = trained([False, True, False], lam=(1.0, 1.0, 200.0))
+    assert failed.tolist() == [False, False, True]
+    start = MLP([4, 5, 1], range(3))
+    moved = [not torch.equal(network.weights[0][r], start.weights[0][r]) for r in range(3)]
     assert moved == [True, False, False]
-    # and from now on it stands still itself
-    weights = agent.weights(2)
-    agent._train_nn(torch.randn(3, 20, 4), torch.ones(3, 20))
-    assert torch.equal(agent.weights(2)[0], weights[0])
-    assert not torch.equal(agent.weights(1)[0], start.weights(1)[0])
+
+
+def test_a_replica_that_was_marked_is_inactive_from_then_on() -> None:
+    agent = NeuralLogUCB2(4, width=5, lam=[1.0, 1.0, 200.0], steps=7, on_divergence="mark")
+    for rounds in (1, 2):
+        agent.observe(agent.act(torch.randn(3, 6, 4)), torch.ones(3))
+        agent.train_nn()
+        assert agent.diverged_at.tolist() == [0, 0, 1]
+        start = NeuralLogUCB2(4, width=5, replicas=3)
+        moved = [not torch.equal(agent.weights(r)[0], start.weights(r)[0]) for r in range(3)]
+        assert moved == [True, True, False], rounds

@@ -14,7 +14,6 @@ from obp.simulator import run_bandit_simulation
 from nl_lightning import AGENTS, NeuralLogTS2, NeuralLogUCB2
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
-from nl_lightning.core.types import View
 from replay.__main__ import main
 from replay.evaluation import evaluator
 from replay.evaluation.estimators import BLOCKS, IPS, estimates
@@ -72,11 +71,10 @@ def one_by_one(agent: Agent, log: Log, setting: Setting, draws: int) -> list[lis
         arms = features.arms(features.encode(block)[0], block.position, shown.item, shown.affinity)
         for i in range(group.rows):
             row, x = group.first + i, arms[i].expand(n, -1, -1)
-            mean, factors, observation = agent.evaluate(x)
             for draw in range(draws):
                 uniform = torch.stack([u[row] for u, _ in noise[draw]])
-                normal = torch.stack([z[row] for _, z in noise[draw] if z is not None]) if agent.thompson else None
-                choice = agent.choose(View(x, mean, factors, observation, uniform, normal))
+                drawn = [z[row] for _, z in noise[draw] if z is not None]
+                choice = agent.choose(agent.featurize(x, noise=(uniform, torch.stack(drawn) if drawn else None)))
                 for replica, arm in enumerate(choice.arm.tolist()):
                     picked[draw][replica].append(int(shown.item[i, arm]))
     return picked
@@ -88,7 +86,7 @@ def test_estimates_are_those_of_the_twin(name: str, protocol: Protocol, arms: in
     agent, events = trained(name, log, replicas=2), frame(log)
     c = rejection.check_rule("propensity", 0.02, log.contents, "log")
     setting = Setting(protocol, arms, c, seed=1)
-    draws = 6 if agent.thompson else 1
+    draws = 6 if agent.exploration.stochastic else 1
     result = evaluate(agent, Features.fit(log), log, setting, draws)
     picked = one_by_one(agent, log, setting, draws)
     kept = torch.cat([rejection.kept(log.events(group), c, 1, group) for group in log.groups]).numpy()
@@ -104,7 +102,7 @@ def test_estimates_are_those_of_the_twin(name: str, protocol: Protocol, arms: in
         assert row["acceptance"] == pytest.approx(twin.acceptance_rate(match), rel=1e-12)
         assert row["ips_low"] < row["ips"] < row["ips_high"]
         assert row["accepted"] + sum(row["rejected"].values()) == row["seen"] == log.rows
-        if agent.thompson:
+        if agent.exploration.stochastic:
             error = np.sqrt(((click / p) ** 2 * pi * (1 - pi) / (draws - 1)).sum()) / log.rows
             assert row["ips_monte_carlo_error"] == pytest.approx(error, rel=1e-9)
 
@@ -144,14 +142,14 @@ def test_monte_carlo_error_is_what_it_says(log: Log) -> None:
 @pytest.mark.parametrize(("protocol", "arms"), [("all", 80), ("uniform", 10), ("affinity", 5)])
 def test_streaming_numbers_are_obps(name: str, protocol: Protocol, arms: int, bundled: Log) -> None:
     agent, features = trained(name, bundled), Features.fit(bundled)
-    draws, setting = 4 if agent.thompson else 1, Setting(protocol, arms, None, 0)
+    draws, setting = 4 if agent.exploration.stochastic else 1, Setting(protocol, arms, None, 0)
     ours = evaluate(agent, features, bundled, setting, draws)["replicas"][0]
     theirs = off_policy_estimates(agent, features, bundled, setting, draws)
-    assert set(theirs["estimates"]) == {"dm", "ipw", "snipw", "dr", *([] if agent.thompson else ["rm"])}
+    assert set(theirs["estimates"]) == {"dm", "ipw", "snipw", "dr", *([] if agent.exploration.stochastic else ["rm"])}
     values = {estimator: row["value"] for estimator, row in theirs["estimates"].items()}
     assert abs(ours["ips"] - values["ipw"]) < 1e-10
     assert abs(ours["snips"] - values["snipw"]) < 1e-10
-    if not agent.thompson:
+    if not agent.exploration.stochastic:
         assert abs(ours["match"] - values["rm"]) < 1e-10
         assert theirs["action_probability_error"] == 0
     else:

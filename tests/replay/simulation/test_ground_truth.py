@@ -119,7 +119,7 @@ def test_the_exact_rate_is_that_of_a_plain_sum(name: str, simulated: Simulated) 
     world, features = simulated.world, simulated.features
     agent = trained(name, simulated.log)
     exact = float(exact_ctr(agent, features, world, "uniform", 3, draws=50))
-    if agent.thompson:
+    if agent.exploration.stochastic:
         assert world.probability.min() < exact < world.rates()["best"]
         again = float(exact_ctr(agent, features, world, "uniform", 3, draws=400))
         assert exact == pytest.approx(again, rel=0.02)
