@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.core.errors import InputError
-from nl_lightning.runs.recorder import RunDirectory
+from nl_lightning.runs.directory import RunDirectory
 
 
 def by_class(arguments: list[str]) -> list[str]:

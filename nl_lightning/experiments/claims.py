@@ -17,7 +17,7 @@ from nl_lightning.experiments.rules import (
     one_among_first,
     same_in_all_panels,
 )
-from nl_lightning.reporting.curves import CTR, REGRET, Measure
+from nl_lightning.runs.summary import CTR, REGRET, Measure
 
 ALL = tuple(AGENTS)
 NCBF, LOGISTIC, ECOLOG, UCB1, UCB2, TS1, TS2 = ALL

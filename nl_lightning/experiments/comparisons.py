@@ -12,7 +12,7 @@ import numpy as np
 
 from nl_lightning.core.statistics import LEVEL, Paired, paired, rate_variance
 from nl_lightning.experiments.results import AgentResult, PanelResult
-from nl_lightning.reporting.curves import CTR, Measure
+from nl_lightning.runs.summary import CTR, Measure
 
 ALPHA = 1 - LEVEL
 """A p-value of at most this is significant."""

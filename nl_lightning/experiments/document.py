@@ -13,7 +13,7 @@ from nl_lightning.experiments.comparisons import ALPHA, VERDICTS
 from nl_lightning.experiments.figures import divergence
 from nl_lightning.experiments.results import FigureResult
 from nl_lightning.experiments.storage import Stored, load_all
-from nl_lightning.reporting.curves import CTR
+from nl_lightning.runs.summary import CTR
 
 NAME = "RESULTS.md"
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from nl_lightning.agents import AGENTS
 from nl_lightning.core.statistics import Interval, interval
 from nl_lightning.experiments.results import AgentResult, FigureResult, PanelResult
-from nl_lightning.reporting.curves import CTR, MEASURES, Measure, over_seeds
+from nl_lightning.reporting.plots import over_seeds
+from nl_lightning.runs.summary import CTR, MEASURES, Measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

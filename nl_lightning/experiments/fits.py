@@ -19,11 +19,14 @@ from lightning.pytorch.loggers import Logger
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.core.errors import TrainNNDiverged
-from nl_lightning.core.files import BesideCheckpointIO, write_beside
+from nl_lightning.core.files import write_beside
 from nl_lightning.environments import Environment
 from nl_lightning.experiments.paper import Description
 from nl_lightning.rollout.data import BanditData
-from nl_lightning.runs.recorder import Checkpoints, Recorder, RunDirectory
+from nl_lightning.reporting.conclusion import conclude
+from nl_lightning.runs.checkpoints import BesideCheckpointIO, Checkpoints
+from nl_lightning.runs.directory import RunDirectory
+from nl_lightning.runs.recorder import Recorder
 
 _CHECKPOINT_EVERY = 10
 """calls of TrainNN"""
@@ -122,7 +125,7 @@ def run(fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[L
     if summary and summary["finished"]:
         return summary
     agent = AGENTS[fit.agent](dim=environment.dim, blocks=environment.blocks, **fit.settings)
-    recorder = Recorder(fit.directory, picture=bool(loggers))
+    recorder = Recorder(fit.directory, conclude=conclude if loggers else None)
     trainer = L.Trainer(
         max_epochs=1,
         accelerator="cpu",

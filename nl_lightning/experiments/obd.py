@@ -20,7 +20,7 @@ from nl_lightning.experiments.parts import finished, network, of_replicas, param
 from nl_lightning.experiments.pool import Tell
 from nl_lightning.experiments.results import FigureResult, PanelResult
 from nl_lightning.experiments.shared import read_settings, settle_settings
-from nl_lightning.reporting import curves as report
+from nl_lightning.runs.summary import CTR
 
 LogName = Literal["obd", "simulated"]
 LOGS: dict[LogName, str] = {
@@ -184,7 +184,7 @@ def results(log: LogName, scale: paper.Scale, root: Path) -> list[FigureResult]:
             FigureResult(
                 name=f"{log}-{varied}",
                 title=_title(log, varied),
-                measure=report.CTR.name,
+                measure=CTR.name,
                 panels=panels,
                 verdicts=[],
                 tuning=[],

@@ -18,8 +18,10 @@ from nl_lightning.experiments import fits, paper, tracking
 from nl_lightning.experiments.fits import Fit
 from nl_lightning.experiments.pool import Tell, Tick
 from nl_lightning.experiments.results import AgentResult
-from nl_lightning.reporting import curves as report
-from nl_lightning.runs.recorder import RunDirectory
+from nl_lightning.reporting.curves import read_curves
+from nl_lightning.reporting.tables import estimate
+from nl_lightning.runs.directory import RunDirectory
+from nl_lightning.runs.summary import CTR, MEASURES, REGRET
 
 
 class Chosen(NamedTuple):
@@ -122,7 +124,7 @@ class Part(NamedTuple):
         row = summary["over_replicas"][0]
         lost = f", {row['diverged']} of {self.scale.seeds} seeds diverged" if row["diverged"] else ""
         step = f", lr {choice.lr:g}" if choice.lr != paper.LR[0] else ""
-        return f"regret {report.estimate(row, report.REGRET)[0]} with nu {choice.nu:g}, lam {choice.lam:g}{step}{lost}"
+        return f"regret {estimate(row, REGRET)[0]} with nu {choice.nu:g}, lam {choice.lam:g}{step}{lost}"
 
     # ---- what came out --------------------------------------------------------------------------------------------
 
@@ -240,14 +242,14 @@ def of_replicas(
     directory: Path, summary: Mapping[str, Any], settings: dict[str, float], replicas: Sequence[int]
 ) -> AgentResult:
     """The result of some replicas of a run."""
-    measure = report.MEASURES[summary["measure"]]
+    measure = MEASURES[summary["measure"]]
     rows = [summary["replicas"][replica] for replica in replicas]
-    curves = report.read_curves(RunDirectory(directory).rounds, len(summary["replicas"]), measure)
+    curves = read_curves(RunDirectory(directory).rounds, len(summary["replicas"]), measure)
     lost = [row["seed"] for row in rows if row["diverged_at"] is not None]
     final = [np.nan if row["seed"] in lost or row[measure.name] is None else row[measure.name] for row in rows]
     seeds = [row["seed"] for row in rows]
     value = curves.value[list(replicas)]
-    accepted = [row["accepted"] for row in rows] if measure is report.CTR else None
+    accepted = [row["accepted"] for row in rows] if measure is CTR else None
     final_array = np.array(final, dtype=np.float64)
     return AgentResult(summary["agent"], settings, seeds, curves.t, value, final_array, lost, accepted)
 

@@ -24,7 +24,7 @@ from nl_lightning.experiments.comparisons import (
     without_numbers,
 )
 from nl_lightning.experiments.results import PanelResult
-from nl_lightning.reporting.curves import Measure
+from nl_lightning.runs.summary import Measure
 
 ALLOWANCE = 1.1
 """Competitive with another is who has at most this many times its regret."""

@@ -10,7 +10,7 @@ from nl_lightning.experiments.claims import tally
 from nl_lightning.experiments.comparisons import VERDICTS
 from nl_lightning.experiments.paper import LR
 from nl_lightning.experiments.results import AgentResult, FigureResult, Verdict
-from nl_lightning.reporting.curves import CTR, MEASURES, Measure
+from nl_lightning.runs.summary import CTR, MEASURES, Measure
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], right: int = 0) -> str:

@@ -9,6 +9,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.experiments.results import FigureResult
+from nl_lightning.runs.wandb import wandb_is_offline
 
 if TYPE_CHECKING:
     import wandb
@@ -29,9 +30,7 @@ class Group(NamedTuple):
             import wandb  # noqa: F401
         except ImportError as error:
             raise InputError("--wandb needs the package wandb: pip install 'nl-lightning[wandb]'.") from error
-        from nl_lightning.cli.main import _wandb_is_offline
-
-        return cls(id, _wandb_is_offline())
+        return cls(id, wandb_is_offline())
 
     def settings(self, directory: Path, job_type: str, name: str) -> dict[str, Any]:
         """Arguments of ``wandb.init``; the same id when a run goes on."""

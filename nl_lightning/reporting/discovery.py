@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from nl_lightning.core.errors import InputError
-from nl_lightning.reporting.curves import MEASURES, Measure
-from nl_lightning.runs.recorder import RunDirectory
+from nl_lightning.runs.directory import RunDirectory
+from nl_lightning.runs.summary import MEASURES, Measure
 
 _EXPECTED = (
     "Expected is the directory of a run (with summary.json and rounds.parquet, as python -m nl_lightning fit writes "

@@ -13,9 +13,10 @@ from nl_lightning.agents import AGENTS
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.replicas import SETTINGS
 from nl_lightning.core.statistics import LEVEL, Interval, paired
-from nl_lightning.reporting import curves as report
-from nl_lightning.reporting.curves import CTR, REGRET, SHOWN, Curves, Measure
+from nl_lightning.reporting.curves import SHOWN, Curves, bands, read_columns
 from nl_lightning.reporting.discovery import StoredRun, flat_configs
+from nl_lightning.reporting.tables import notes as notes_of
+from nl_lightning.runs.summary import CTR, REGRET, Measure
 
 _POINTS = 8_000
 """Points of all curves of a page together: with 20 curves 400 each, with 160 (20 grids) 100 each, less than 2 MB."""
@@ -52,7 +53,7 @@ def read_entries(run: StoredRun) -> list[Entry]:
     """The best settings of a run with mean and band of their curves."""
     names = [run.measure.column, "logdet", "radius", *(["event"] if run.measure is CTR else [])]
     try:
-        columns = report.read_columns(run.directory.rounds, len(run.summary["replicas"]), names)
+        columns = read_columns(run.directory.rounds, len(run.summary["replicas"]), names)
     except (OSError, ValueError, LookupError, pa.ArrowException) as error:
         raise InputError(
             f"{run.directory.rounds} is damaged or not that of a run ({error}). Expected are the columns "
@@ -65,7 +66,7 @@ def read_entries(run: StoredRun) -> list[Entry]:
         series["acceptance"] = Curves(t, t / (event + 1))
     found: dict[tuple[int, ...], dict[str, Interval]] = {}
     for name, curves in series.items():
-        for row, band in report.bands(curves, run.summary):
+        for row, band in bands(curves, run.summary):
             found.setdefault(tuple(row["replicas"]), {})[name] = band
     rows = run.summary["over_replicas"][:SHOWN]
     return [Entry(run, row, columns[0].t, found.get(tuple(row["replicas"]), {})) for row in rows]
@@ -138,7 +139,7 @@ def _section(measure: Measure, entries: Sequence[Entry], runs: Sequence[StoredRu
     notes = dict.fromkeys([_SEEDS_SHARE_CLICKS] if measure is CTR else [])
     for entry in entries:
         # what is said of one run's events stands in the table
-        notes |= dict.fromkeys(report.notes(entry.run.summary)[1:-1])
+        notes |= dict.fromkeys(notes_of(entry.run.summary)[1:-1])
     for log in (run.summary["log"] for run in firsts if run.summary.get("log")):
         notes[f"The log has {log['clicks']:,} clicks in {log['events']:,} events (CTR {log['ctr']:.5f})."] = None
     return {

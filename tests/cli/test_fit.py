@@ -21,7 +21,7 @@ from nl_lightning import AGENTS
 from nl_lightning.cli.main import main
 from nl_lightning.environments.datasets import DATASETS
 from nl_lightning.rollout.data import BanditData
-from nl_lightning.runs.recorder import RunDirectory
+from nl_lightning.runs.directory import RunDirectory
 from tests.support.paths import ROOT
 from tests.support.shared_data import shared_file
 
@@ -335,7 +335,7 @@ def test_a_kill_between_the_last_checkpoint_and_the_summary(directory: Path, mon
         raise KeyError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nl_lightning.reporting.curves.plot", killed)
+        patch.setattr("nl_lightning.reporting.plots.plot", killed)
         with pytest.raises(KeyError, match="killed"):
             main(["fit", H1, *SMALL, "--run.id=cut"])
     assert not Path("runs/h1/cut/summary.json").exists()

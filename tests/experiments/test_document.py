@@ -13,7 +13,7 @@ from nl_lightning.core.statistics import wilson
 from nl_lightning.experiments import document, figures, storage, tables
 from nl_lightning.experiments.claims import CLAIMS
 from nl_lightning.experiments.results import FigureResult
-from nl_lightning.reporting.curves import CTR, REGRET
+from nl_lightning.runs.summary import CTR, REGRET
 from tests.support.experiment_results import agent_result, figure, panel, tuning
 
 

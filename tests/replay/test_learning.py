@@ -15,10 +15,13 @@ from nl_lightning.agents.callbacks import RoundCallback
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, row_numbers
 from nl_lightning.core.types import Round, View
-from nl_lightning.reporting import curves as report
+from nl_lightning.reporting import tables as report
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.rollout.lookahead import Window
-from nl_lightning.runs.recorder import Checkpoints, Recorder, RunDirectory
+from nl_lightning.runs.checkpoints import Checkpoints
+from nl_lightning.runs.directory import RunDirectory
+from nl_lightning.runs.recorder import Recorder
+from nl_lightning.runs.summary import CTR
 from replay import ReplayLog
 from replay import learning as environment
 from replay.foreseen import events_at_once
@@ -337,7 +340,7 @@ def test_replicas_that_accept_nothing_have_a_result(tmp_path: Path) -> None:
     assert summary["finished"]
     assert summary["over_replicas"][0]["ctr"] is None
     assert [r["rejected"]["another arm chosen"] for r in summary["replicas"]] == [2, 2]
-    assert "-" in str(report.estimate(summary["over_replicas"][0], report.CTR))
+    assert "-" in str(report.estimate(summary["over_replicas"][0], CTR))
     assert any("0 accepted" in note for note in report.notes(summary))
 
 
