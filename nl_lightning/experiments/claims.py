@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from nl_lightning.agents import AGENTS
 from nl_lightning.core.errors import InputError
 from nl_lightning.experiments.comparisons import VERDICTS
+from nl_lightning.experiments.paper import PAPER_AGENTS
 from nl_lightning.experiments.results import PanelResult, Verdict
 from nl_lightning.experiments.rules import (
     ALLOWANCE,
@@ -19,7 +19,7 @@ from nl_lightning.experiments.rules import (
 )
 from nl_lightning.runs.summary import CTR, REGRET, Measure
 
-ALL = tuple(AGENTS)
+ALL = PAPER_AGENTS
 NCBF, LOGISTIC, ECOLOG, UCB1, UCB2, TS1, TS2 = ALL
 FIVE = ALL[:5]
 """The agents of figures 1 to 3."""

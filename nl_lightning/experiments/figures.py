@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nl_lightning.agents import AGENTS
 from nl_lightning.core.statistics import Interval, interval
+from nl_lightning.experiments.paper import PAPER_AGENTS
 from nl_lightning.experiments.results import AgentResult, FigureResult, PanelResult
 from nl_lightning.reporting.plots import over_seeds
 from nl_lightning.runs.summary import CTR, MEASURES, Measure
@@ -37,7 +37,7 @@ class Style(NamedTuple):
 
 STYLES: dict[str, Style] = dict(
     zip(
-        AGENTS,
+        PAPER_AGENTS,
         (
             Style("#000000", (0, (6, 1.5, 1, 1.5))),
             Style("#56B4E9", (0, (1, 1.5))),

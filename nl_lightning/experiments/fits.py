@@ -22,8 +22,8 @@ from nl_lightning.core.errors import TrainNNDiverged
 from nl_lightning.core.files import write_beside
 from nl_lightning.environments import Environment
 from nl_lightning.experiments.paper import Description
-from nl_lightning.rollout.data import BanditData
 from nl_lightning.reporting.conclusion import conclude
+from nl_lightning.rollout.data import BanditData
 from nl_lightning.runs.checkpoints import BesideCheckpointIO, Checkpoints
 from nl_lightning.runs.directory import RunDirectory
 from nl_lightning.runs.recorder import Recorder

@@ -127,7 +127,7 @@ def parts(log: LogName, scale: paper.Scale, root: Path, tracked: tracking.Group 
     widths = [int(m) for m in paper.REPLAY_VARIED["m"]]
     return [
         ReplayPart(log, m, agent, scale, root, tracked)
-        for agent in AGENTS
+        for agent in paper.PAPER_AGENTS
         for m in ([None] if agent in paper.LINEAR else widths)
     ]
 
@@ -168,7 +168,7 @@ def results(log: LogName, scale: paper.Scale, root: Path) -> list[FigureResult]:
         for column, value in enumerate(values):
             setting = {**paper.REPLAY_BASE, varied: value}
             agents = []
-            for agent in AGENTS:
+            for agent in paper.PAPER_AGENTS:
                 m = int(setting["m"])
                 part = by_run[agent, None if agent in paper.LINEAR else m]
                 summary = summaries[part.name]

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from nl_lightning.agents import AGENTS
+from nl_lightning.experiments.paper import PAPER_AGENTS
 
 SWEEPS: dict[str, tuple[int, ...]] = {"m": (20, 50, 100), "kappa": (50, 100, 200), "S": (1, 10, 100)}
 """What the three figures vary. While one varies the others stay at the first of their values."""
@@ -26,5 +26,7 @@ _ROWS: dict[Setting, tuple[float, ...]] = {
     Setting(S=100): (0.0021, 0.0016, 0.0022, 0.0023, 0.0015, 0.0051, 0.0050),
 }
 
-CTR: dict[Setting, dict[str, float]] = {setting: dict(zip(AGENTS, row, strict=True)) for setting, row in _ROWS.items()}
+CTR: dict[Setting, dict[str, float]] = {
+    setting: dict(zip(PAPER_AGENTS, row, strict=True)) for setting, row in _ROWS.items()
+}
 """The 49 numbers by setting and agent."""

@@ -149,9 +149,9 @@ def _begin(ticks: Any, threads: int) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
 
-    from nl_lightning.core import lightning_logging as chatter
+    from nl_lightning.core import lightning_logging
 
-    chatter.silence()
+    lightning_logging.silence()
     torch.set_num_threads(threads)
 
 

@@ -26,7 +26,7 @@ def shared_settings(root: Path) -> dict[str, Shared]:
     Settings that diverged nowhere come first; where there is none, those that diverged least. Without a grid the
     defaults are taken.
     """
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {agent: {} for agent in AGENTS}
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {agent: {} for agent in paper.PAPER_AGENTS}
     for figure in paper.FIGURES.values():
         for panel in figure.panels:
             for agent in figure.agents:

@@ -52,7 +52,7 @@ def read_columns(rounds: Path, replicas: int, names: Sequence[str]) -> list[Curv
 
 
 def bands(curves: Curves, summary: dict[str, Any]) -> list[tuple[dict[str, Any], Interval]]:
-    """The band of each of the best settings over its replicas that did not diverge; it ends where the first one ends."""
+    """The band of each of the best settings over its replicas that did not diverge. It ends where the first ends."""
     diverged = {row["replica"] for row in summary["replicas"] if row["diverged_at"] is not None}
     found = []
     for row in summary["over_replicas"][:SHOWN]:

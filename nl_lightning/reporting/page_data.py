@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nl_lightning.agents import AGENTS
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.replicas import SETTINGS
 from nl_lightning.core.statistics import LEVEL, Interval, paired
+from nl_lightning.reporting.comparison import agent_rank
 from nl_lightning.reporting.curves import SHOWN, Curves, bands, read_columns
 from nl_lightning.reporting.discovery import StoredRun, flat_configs
 from nl_lightning.reporting.tables import notes as notes_of
@@ -110,12 +110,10 @@ def gather(title: str, runs: Sequence[StoredRun], entries: Sequence[Entry], left
 
 
 def _section(measure: Measure, entries: Sequence[Entry], runs: Sequence[StoredRun], points: int) -> dict[str, Any]:
-    agents = list(AGENTS)
     keys = list(dict.fromkeys(_problem(entry.run) for entry in entries))
 
     def place(entry: Entry) -> tuple[int, int]:
-        agent = entry.run.summary["agent"]
-        return keys.index(_problem(entry.run)), agents.index(agent) if agent in agents else len(agents)
+        return keys.index(_problem(entry.run)), agent_rank(entry.run.summary["agent"])
 
     entries = sorted(entries, key=place)
     problems = [place(entry)[0] for entry in entries]

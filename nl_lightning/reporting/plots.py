@@ -43,8 +43,9 @@ def draw(
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
     shade = 0.2 if len(shown) <= 3 else 0.07
-    for label, t, band in shown:
-        (line,) = axes.plot(t, band.mean, label=label)
+    for number, (label, t, band) in enumerate(shown):
+        # matplotlib has ten colours before it starts again
+        (line,) = axes.plot(t, band.mean, label=label, linestyle=("-", "--", ":")[number // 10 % 3])
         if not np.isnan(band.low).all():
             axes.fill_between(t, band.low, band.high, color=line.get_color(), alpha=shade, linewidth=0)
     last = max((int(t[-1]) for _, t, _ in shown), default=1)
