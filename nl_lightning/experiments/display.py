@@ -88,6 +88,10 @@ class Display:
             self._progress.remove_task(self._lines.pop(task.name))
         self._show_overall()
 
+    def refresh(self) -> None:
+        """Draw the bars now, and not only at their next turn."""
+        self._progress.refresh()
+
     # ---- overall --------------------------------------------------------------------------------------------------
 
     def fraction(self) -> float:

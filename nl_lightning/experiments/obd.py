@@ -188,7 +188,7 @@ def results(log: LogName, scale: paper.Scale, root: Path) -> list[FigureResult]:
                 panels=panels,
                 verdicts=[],
                 tuning=[],
-                notes=_notes(log, varied, scale, used, next(s for s in summaries.values() if s), shared),
+                notes=notes(log, varied, scale, used, next(s for s in summaries.values() if s), shared),
                 seconds=total,
             )
         )
@@ -202,7 +202,7 @@ def _title(log: LogName, varied: str) -> str:
     return f"{data}: replay evaluation with varying {what}, while fixing {fixed}"
 
 
-def _notes(
+def notes(
     log: LogName,
     varied: str,
     scale: paper.Scale,
@@ -210,26 +210,27 @@ def _notes(
     summary: Mapping[str, Any],
     shared: Mapping[str, Mapping[str, Any]],
 ) -> list[str]:
+    """What a reader of a figure must know: the log, how much of it was used, and where nu and lam come from."""
     about = summary["log"]
-    notes = [f"The log is {LOGS[log]}: {about['events']:,} events with {about['clicks']:,} clicks."]
+    lines = [f"The log is {LOGS[log]}: {about['events']:,} events with {about['clicks']:,} clicks."]
     accepted = [row["accepted"] for row in rows if row["diverged_at"] is None]
     if accepted and min(accepted) < scale.horizon:
-        notes.append(
+        lines.append(
             f"T = {scale.horizon:,}, but the log ends before: agents accepted {min(accepted):,} to "
             f"{max(accepted):,} events, and a CTR is that of the events an agent accepted."
         )
     if varied == "m":
-        notes.append(f"{' and '.join(paper.LINEAR)} have no network: their run counts for every m.")
+        lines.append(f"{' and '.join(paper.LINEAR)} have no network: their run counts for every m.")
     listed = "; ".join(f"{agent} nu {s['nu']:g}, lam {s['lam']:g}" for agent, s in shared.items())
-    notes.append(f"nu and lam do not change: {listed}.")
+    lines.append(f"nu and lam do not change: {listed}.")
     searched = list(dict.fromkeys(panel for s in shared.values() for panel in s["panels"]))
     if searched:
-        notes.append(f"They have the best mean rank over the grids that were searched before: {', '.join(searched)}.")
+        lines.append(f"They have the best mean rank over the grids that were searched before: {', '.join(searched)}.")
     without = [agent for agent, s in shared.items() if not s["panels"]]
     if without:
-        notes.append(f"No grid was searched before for {', '.join(without)}: nu and lam are defaults.")
+        lines.append(f"No grid was searched before for {', '.join(without)}: nu and lam are defaults.")
     if scale.replay_seeds != paper.PAPER.replay_seeds:
-        notes.append(f"{scale.replay_seeds} seeds (the paper: {paper.PAPER.replay_seeds}).")
+        lines.append(f"{scale.replay_seeds} seeds (the paper: {paper.PAPER.replay_seeds}).")
     if scale.horizon != paper.PAPER.horizon:
-        notes.append(f"T = {scale.horizon:,} (the paper: {paper.PAPER.horizon:,}).")
-    return notes
+        lines.append(f"T = {scale.horizon:,} (the paper: {paper.PAPER.horizon:,}).")
+    return lines

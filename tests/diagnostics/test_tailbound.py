@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from nl_lightning.cli.tailbound import main
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, generator
 from nl_lightning.diagnostics import tailbound
 from nl_lightning.diagnostics.martingales import DESIGNS, Paths, Setting, bounds, faury, paper, simulate, verma
-from nl_lightning.diagnostics.tailbound import main
 
 
 def setting(design: str, **changes: Any) -> Setting:

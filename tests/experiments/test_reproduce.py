@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from nl_lightning import AGENTS
+from nl_lightning.cli import reproduce as command
 from nl_lightning.cli.main import main
 from nl_lightning.core.errors import InputError
 from nl_lightning.environments import Deal, Simulation
@@ -154,11 +155,11 @@ def test_parts_made_with_other_settings_are_refused(
 
 
 def test_options_win_over_quick() -> None:
-    parser = reproduce._parser()
-    asked = reproduce._asked(parser.parse_args(["all", "--quick", "--seeds", "7", "--horizon=90"]))
+    parser = command.parser()
+    asked = command.asked(parser.parse_args(["all", "--quick", "--seeds", "7", "--horizon=90"]))
     assert asked.scale == paper.QUICK._replace(seeds=7, replay_seeds=7, horizon=90)
     assert asked.options == ["--quick", "--seeds", "7", "--horizon", "90"]
-    assert reproduce._asked(parser.parse_args(["all"])).scale == paper.PAPER
+    assert command.asked(parser.parse_args(["all"])).scale == paper.PAPER
 
 
 @pytest.mark.parametrize(
@@ -408,7 +409,7 @@ def test_a_simulated_log_and_what_ends_before_the_horizon(tmp_path: Path) -> Non
     assert summary is not None
     accepted = [row["accepted"] for row in summary["replicas"]]
     assert 300 < min(accepted) < 1200
-    notes = obd._notes("simulated", "m", scale, summary["replicas"], summary, obd.read_settings(tmp_path))
+    notes = obd.notes("simulated", "m", scale, summary["replicas"], summary, obd.read_settings(tmp_path))
     assert any(f"agents accepted {min(accepted):,} to {max(accepted):,} events" in note for note in notes)
 
 
