@@ -104,7 +104,7 @@ class BanditCLI(LightningCLI):
             return
         if config.ckpt_path:
             raise InputError(
-                "fit takes no --ckpt_path: a checkpoint alone has not the rounds before it. "
+                "fit takes no --ckpt_path: a checkpoint alone does not hold the rounds before it. "
                 "Go on with a run by --resume DIRECTORY."
             )
         self.run = self._settle_run_directory(config)

@@ -11,7 +11,7 @@ from rich.progress import Progress
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import output_directory, write_beside
-from nl_lightning.diagnostics.martingales import DESIGNS, Setting, simulate
+from nl_lightning.diagnostics.martingales import DESIGNS, MartingaleSetting, simulate
 from nl_lightning.diagnostics.tailbound import Row, draw, remarks, summarise, table, write_csv
 
 __all__ = ["main"]
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _settings(options: argparse.Namespace) -> list[Setting]:
+def _settings(options: argparse.Namespace) -> list[MartingaleSetting]:
     """Every design with every d and S, each once; or an error that says what is wrong."""
     for design in options.designs:
         if design not in DESIGNS:
@@ -79,7 +79,7 @@ def _settings(options: argparse.Namespace) -> list[Setting]:
     if not 1e-6 <= options.lam < math.inf:
         raise InputError(f"lam must be a finite number of at least 1e-6, got {options.lam!r}.")
     settings = [
-        Setting(design, d, S, options.rounds, options.runs, options.lam, options.delta, options.seed)
+        MartingaleSetting(design, d, S, options.rounds, options.runs, options.lam, options.delta, options.seed)
         for design in dict.fromkeys(options.designs)
         for d in sorted(set(options.dims))
         for S in sorted(set(options.norms))

@@ -27,10 +27,10 @@ from nl_lightning.core.rng import Stream, generator
 from nl_lightning.designs.adaptive import AdaptiveDesign
 from nl_lightning.designs.samples import gradient
 
-__all__ = ["Paths", "Problem", "draw", "simulate", "write_csv"]
+__all__ = ["ConfidencePaths", "KnownProblem", "draw", "simulate", "write_csv"]
 
 
-class Paths(NamedTuple):
+class ConfidencePaths(NamedTuple):
     """What was measured at t = 0, ..., T: (T + 1, R) each."""
 
     distance: Tensor
@@ -43,17 +43,17 @@ class Paths(NamedTuple):
     """D_t"""
 
     def holds(self) -> Tensor:
-        """(R,): whether the set holds theta* at every t"""
+        """(R,): whether the set contains theta* at every t"""
         return (self.distance <= self.radius).all(0)
 
 
-class Problem:
-    """theta* of every replica of an agent in theory mode, and what follows from it."""
+class KnownProblem:
+    """A known theta* for every replica of an agent in theory mode."""
 
     def __init__(self, agent: NeuralLogUCB2) -> None:
         assert agent.theory is not None
         self.agent, self.theory = agent, agent.theory
-        # In the coordinates of the features: what is across them has no part in any h.
+        # In the coordinates of the features: a component orthogonal to them does not change h.
         draws = [generator(seed, Stream.PROBLEM) for seed in agent.settings.seeds]
         size = sum(out * fan_in for out, fan_in in self.theory.shapes)
         direction = torch.stack([torch.randn(size, generator=g, dtype=torch.float64) for g in draws])
@@ -78,9 +78,11 @@ class Problem:
         return (agent.design.spread(v) + theory.lam * length).sqrt() * theory.scale
 
 
-def simulate(agent: NeuralLogUCB2, rounds: int, arms: int, tick: Callable[[], object] = lambda: None) -> Paths:
+def simulate(
+    agent: NeuralLogUCB2, rounds: int, arms: int, tick: Callable[[], object] = lambda: None
+) -> ConfidencePaths:
     """Play a number of rounds with K arms each."""
-    problem, theory = Problem(agent), agent.theory
+    problem, theory = KnownProblem(agent), agent.theory
     assert isinstance(theory, Theory)
     draws = [generator(seed, Stream.ROUNDS) for seed in agent.settings.seeds]
     found = [(problem.distance(), agent.radius, theory.lam.clone(), agent.effective_dimension)]
@@ -94,11 +96,11 @@ def simulate(agent: NeuralLogUCB2, rounds: int, arms: int, tick: Callable[[], ob
         agent.train_nn()
         found.append((problem.distance(), agent.radius, theory.lam.clone(), agent.effective_dimension))
         tick()
-    return Paths(*(torch.stack(column) for column in zip(*found, strict=True)))
+    return ConfidencePaths(*(torch.stack(column) for column in zip(*found, strict=True)))
 
 
-def draw(paths: Paths, delta: float, path: Path) -> None:
-    """Distance and radius over t, and lam_t and D_t below them."""
+def draw(paths: ConfidencePaths, delta: float, path: Path) -> None:
+    """Draw distance and radius over t, and lam_t and D_t below them."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 6.5), layout="constrained")
@@ -121,7 +123,7 @@ def draw(paths: Paths, delta: float, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def write_csv(paths: Paths, delta: float, path: Path) -> None:
+def write_csv(paths: ConfidencePaths, delta: float, path: Path) -> None:
     """Write distance, radius, lam_t and D_t at every t as CSV, one row per t."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)

@@ -133,7 +133,7 @@ def write(problem: Problem, found: Diagnosis, warnings: list[str], title: str, o
 
 
 def _draw(problem: Problem, found: Diagnosis, title: str, path: Path) -> None:
-    """Effective dimensions over T; the eigenvalues of NTK and network; the kappa that contexts ask for."""
+    """Draw the effective dimensions over T, the eigenvalues of NTK and network, and the kappa that contexts need."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(14, 4.4), layout="constrained")
@@ -158,7 +158,7 @@ def _draw(problem: Problem, found: Diagnosis, title: str, path: Path) -> None:
 
 
 def _draw_kappa(problem: Problem, found: Diagnosis, axes: Any) -> None:
-    """Which share of contexts asks for more than kappa, 1/mu'(h) > kappa, and where the kappas lie."""
+    """Draw the share of contexts with 1/mu'(h) > kappa over kappa, and mark the kappas."""
     if problem.h is not None:
         for h, name in ((problem.h.flatten(), "all contexts"), (problem.h.amax(1), "best arms")):
             asked = log_inverse_slope(h).sort().values / math.log(10)

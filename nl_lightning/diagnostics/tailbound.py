@@ -11,7 +11,7 @@ import torch
 from rich.table import Table
 
 from nl_lightning.core.statistics import CLICK_LEVEL, wilson
-from nl_lightning.diagnostics.martingales import DESIGNS, Paths, Setting, bounds
+from nl_lightning.diagnostics.martingales import DESIGNS, MartingalePaths, MartingaleSetting, bounds
 
 __all__ = ["Row", "draw", "remarks", "summarise", "table", "write_csv"]
 
@@ -20,7 +20,7 @@ _SHOWN = {"paper": "paper", "faury": "Faury", "verma": "Verma"}
 """The bounds of the table; the variants are in the files and in the picture."""
 
 
-def summarise(setting: Setting, paths: Paths) -> tuple[Row, list[Row]]:
+def summarise(setting: MartingaleSetting, paths: MartingalePaths) -> tuple[Row, list[Row]]:
     """The row of a setting at T, and its curves at some 50 points: the quantile of the norm, and mean bounds."""
     found, T = bounds(paths, setting), setting.rounds
     points = torch.logspace(0, math.log10(T), 50, dtype=torch.float64).round().long().clamp(1, T).unique()
@@ -39,7 +39,7 @@ def summarise(setting: Setting, paths: Paths) -> tuple[Row, list[Row]]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """One row a setting, in 80 columns."""
+    """One row per setting, 80 columns wide."""
     title = (
         f"|s_T| in the norm of H_T^-1 after T = {rows[0]['rounds']} rounds: its {1 - rows[0]['delta']:g} quantile q "
         f"over {rows[0]['runs']} runs; the mean of each bound, and how many times q it is; % of runs in which a bound "
@@ -97,7 +97,7 @@ _LINES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def draw(rows: Sequence[Row], curves: Sequence[Row], path: Path) -> None:
-    """A panel a setting: designs below each other, d and S beside each other."""
+    """Draw one panel per setting: a row per design, a column per d and S."""
     from matplotlib.figure import Figure
 
     designs = list(dict.fromkeys(row["design"] for row in rows))
@@ -114,7 +114,7 @@ def draw(rows: Sequence[Row], curves: Sequence[Row], path: Path) -> None:
         if design == designs[0]:
             axes.set_title(f"d = {d}, S = {S:g}\n$\\kappa$ = {_short(kappa)}", fontsize="medium")
         axes.label_outer()
-    # In the first rounds the norm can be next to nothing, which is not what one looks for; all panels share this axis.
+    # The norm can be close to 0 in the first rounds, which is of no interest; all panels share this axis.
     panels[0, 0].set_ylim(bottom=min(row["quantile"] for row in rows) / 4)
     what = f"{1 - rows[0]['delta']:g} quantile over {rows[0]['runs']} runs, and mean bounds"
     figure.suptitle(f"$\\|s_t\\|_{{H_t^{{-1}}}}$: {what}, $\\lambda$ = {rows[0]['lam']:g}")

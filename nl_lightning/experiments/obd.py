@@ -22,6 +22,8 @@ from nl_lightning.experiments.results import FigureResult, PanelResult
 from nl_lightning.experiments.shared import read_settings, settle_settings
 from nl_lightning.runs.summary import CTR
 
+__all__ = ["LOGS", "Case", "LogName", "ReplayPart", "cases", "notes", "parts", "prepare", "results", "simulated_log"]
+
 LogName = Literal["obd", "simulated"]
 LOGS: dict[LogName, str] = {
     "obd": "the sample of the Open Bandit Dataset that obp carries",
@@ -35,7 +37,7 @@ Case = tuple[float, float]
 
 
 def cases(m: int | None) -> list[Case]:
-    """kappa and S of the replicas of a run: those of the paper's table, and no combination of both."""
+    """kappa and S of the replicas of a run: only the pairs of the paper's table."""
     base = paper.REPLAY_BASE
     found = [(base["kappa"], base["S"])]
     if m in (None, base["m"]):
@@ -49,11 +51,11 @@ class ReplayPart(NamedTuple):
 
     log: LogName
     m: int | None
-    """None of a linear agent"""
+    """None for a linear agent"""
     agent: str
     scale: paper.Scale
     root: Path
-    tracked: tracking.Group | None = None
+    tracked: tracking.WandbGroup | None = None
 
     @property
     def figure(self) -> str:
@@ -123,7 +125,7 @@ class ReplayPart(NamedTuple):
         return [number for number, (other, _) in enumerate(self.replicas) if other == case]
 
 
-def parts(log: LogName, scale: paper.Scale, root: Path, tracked: tracking.Group | None = None) -> list[ReplayPart]:
+def parts(log: LogName, scale: paper.Scale, root: Path, tracked: tracking.WandbGroup | None = None) -> list[ReplayPart]:
     widths = [int(m) for m in paper.REPLAY_VARIED["m"]]
     return [
         ReplayPart(log, m, agent, scale, root, tracked)
@@ -140,7 +142,7 @@ def simulated_log(root: Path) -> Path:
 
 
 def prepare(logs: Sequence[LogName], scale: paper.Scale, root: Path) -> None:
-    """What must be there before the first replay: nu and lam, and the logs."""
+    """Prepare what the replays need: nu and lam, and the logs."""
     from replay.formats.sample import bundled_log
     from replay.simulation.simulate import make_log
     from replay.simulation.simulated_world import World

@@ -1,4 +1,4 @@
-"""What the paper did, as data: its figures, their panels, the agents in them, and every fixed setting."""
+"""The paper's experiments as data: figures, panels, agents and every fixed setting."""
 
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ PAPER_AGENTS = (
 """The agents of the paper, in the order of its tables. ``AGENTS`` may have more."""
 
 GRID = (0.01, 0.1, 1.0, 10.0, 100.0)
-"""What nu and lam are chosen from, each."""
+"""Values that nu and lam are each chosen from."""
 
 FIXED: dict[str, Any] = {"kappa": 10.0, "S": 1.0, "steps": 100, "update_every": 50}
 """Settings of every agent in figures 1 to 6."""
@@ -71,18 +71,18 @@ class Scale(NamedTuple):
     horizon: int
     """T"""
     grid: tuple[float, ...]
-    """what nu and lam are chosen from, each"""
+    """values that nu and lam are each chosen from"""
     replay_seeds: int
     """of the table on the Open Bandit Dataset"""
     events: int
-    """of the simulated log, which is ours and not the paper's"""
+    """of the simulated log, which is not in the paper"""
 
 
 PAPER = Scale(seeds=10, tuning_seeds=3, horizon=2000, grid=GRID, replay_seeds=5, events=200_000)
 """The paper does not say on which seeds it searched the grid; three others than those of the final runs are ours."""
 
 QUICK = Scale(seeds=3, tuning_seeds=1, horizon=500, grid=(0.01, 1.0), replay_seeds=2, events=20_000)
-"""To see that all works, in minutes. Its numbers say little."""
+"""For checking in minutes that everything works. Its numbers mean little."""
 
 
 class Description(NamedTuple):
@@ -104,18 +104,18 @@ class Panel(NamedTuple):
     row: int
     column: int
     lr: tuple[float, ...] = LR
-    """steps of TrainNN, the next one where with the one before no setting of the grid comes through"""
+    """steps of TrainNN; the next one is tried if every setting of the grid diverges on some tuning seed"""
 
 
 class Figure(NamedTuple):
-    """A figure of regrets."""
+    """A figure that shows regret."""
 
     name: str
     title: str
     panels: tuple[Panel, ...]
     agents: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    """where ours differs from what the paper prints"""
+    """where we differ from the paper"""
 
 
 # ---- the figures -----------------------------------------------------------------------------------------------------
@@ -130,8 +130,8 @@ _FORMULAS = {
 }
 
 _STEPS = {"mnist": LR[2:]}
-"""With longer ones TrainNN does not diverge on mnist, but its networks learn less, and with 0.01 nothing: on tuning
-seeds the shortest was the best one for NeuralLog-UCB-2."""
+"""With longer steps TrainNN does not diverge on mnist, but the networks learn less, and nothing with 0.01. On tuning
+seeds the shortest step was the best one for NeuralLog-UCB-2."""
 
 _FEATURES = {"mnist": 196, "mushroom": 22, "shuttle": 9, "magic": 10, "banknote": 4, "phoneme": 5}
 
@@ -210,17 +210,17 @@ REPLAY: dict[str, Any] = {"candidates": "affinity", "arms": 5}
 """The protocol: the logged item and the four others with the user's highest affinity."""
 
 REPLAY_BASE = {"m": 20, "kappa": 50.0, "S": 1.0}
-"""What holds where nothing else is said."""
+"""Values of the parameters that a figure does not vary."""
 
 REPLAY_VARIED: dict[str, tuple[float, ...]] = {
     "m": (20, 50, 100),
     "kappa": (50.0, 100.0, 200.0),
     "S": (1.0, 10.0, 100.0),
 }
-"""What each of its three figures varies."""
+"""Values of the parameter that each of the three figures varies."""
 
 SIMULATED_LOG: dict[str, Any] = {"ctr": 0.05, "seed": 0}
-"""The simulated log that stands beside the bundled sample, which has too few clicks to tell agents apart."""
+"""A simulated log beside the bundled sample, which has too few clicks to tell agents apart."""
 
 DEFAULTS: dict[str, dict[str, float]] = {
     "NCBF-UCB": {"nu": 0.01, "lam": 0.1},
@@ -231,4 +231,4 @@ DEFAULTS: dict[str, dict[str, float]] = {
     "NeuralLog-TS-1": {"nu": 0.1, "lam": 10.0},
     "NeuralLog-TS-2": {"nu": 0.01, "lam": 10.0},
 }
-"""nu and lam of the replay where no grid was searched: what ``reproduce all`` settled on (results/RESULTS.md)."""
+"""nu and lam of the replay if no grid was searched: those that ``reproduce all`` chose (results/RESULTS.md)."""

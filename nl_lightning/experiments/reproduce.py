@@ -21,18 +21,18 @@ from nl_lightning.experiments.results import FigureResult, PanelResult, Verdict
 __all__ = ["Asked", "Reproduction", "finish", "results"]
 
 _ORDER = [*paper.FIGURES, *(f"{log}-{varied}" for log in obd.LOGS for varied in paper.REPLAY_VARIED)]
-"""of results, whichever comes first"""
+"""order of results, whichever finishes first"""
 
 
 class Asked(NamedTuple):
-    """How much is run, and the options that say so."""
+    """How much is run, and the options that ask for it."""
 
     scale: paper.Scale
     options: list[str]
 
 
 class Reproduction:
-    """Figures that are wanted, their parts, and what they come to."""
+    """The figures to reproduce, their parts and their results."""
 
     def __init__(self, wanted: Sequence[str], asked_for: Asked, out: Path, resume: bool, wandb: bool) -> None:
         self.scale, self.options = asked_for
@@ -48,18 +48,18 @@ class Reproduction:
         for name in figures:
             self._look_for_data(paper.FIGURES[name])
         figures = [name for name in figures if name not in self.missing]
-        self.tracked = tracking.Group.of(plans.identity(self.root)) if wandb else None
+        self.tracked = tracking.WandbGroup.of(plans.identity(self.root)) if wandb else None
         plans.store(self.root, {name: asked[name] for name in [*figures, *logs]})
         self.parts: dict[str, Sequence[Part | ReplayPart]] = {
             **{name: parts.of_figure(paper.FIGURES[name], scale, self.root, self.tracked) for name in figures},
             **{log: obd.parts(log, scale, self.root, self.tracked) for log in logs},
         }
         self._waiting: dict[str, set[str]] = {}
-        """by figure the parts that are not told of yet"""
+        """the unfinished parts of every figure"""
         self.started = time.monotonic()
 
     def _look_for_data(self, figure: paper.Figure) -> None:
-        """Before anything runs, see that the data are there."""
+        """Check that the data are there before anything runs."""
         for panel in figure.panels:
             try:
                 # data are read when an environment is prepared for its replicas
@@ -72,7 +72,7 @@ class Reproduction:
     # ---- run ------------------------------------------------------------------------------------------------------
 
     def run(self, jobs: int) -> bool:
-        """Run what is not finished, and show what came out; whether nothing is missing."""
+        """Run what is not finished, and show the results. Returns whether nothing is missing."""
         left = {name: [part for part in own if not part.finished] for name, own in self.parts.items()}
         every = [part for own in left.values() for part in own]
         kept = sum(len(own) for own in self.parts.values()) - len(every)
@@ -131,7 +131,7 @@ class Reproduction:
             self.missing["RESULTS.md"] = str(error)
 
     def _command(self, name: str) -> str:
-        """What makes these numbers again, anywhere."""
+        """The command that makes these numbers again."""
         what = "obd" if name in obd.LOGS else name
         return " ".join(["python -m nl_lightning reproduce", what, *self.options])
 
@@ -157,7 +157,7 @@ class Reproduction:
 
 
 def results(name: str, own: Sequence[Part | ReplayPart], scale: paper.Scale, root: Path) -> list[FigureResult]:
-    """What the parts of a figure, or of a log, come to, without verdicts."""
+    """The results of the parts of a figure or of a log, without verdicts."""
     if name in obd.LOGS:
         return obd.results(name, scale, root)
     figure, figure_parts = paper.FIGURES[name], cast("Sequence[Part]", own)
@@ -179,7 +179,7 @@ def results(name: str, own: Sequence[Part | ReplayPart], scale: paper.Scale, roo
 
 
 def _reductions(scale: paper.Scale) -> list[str]:
-    """What was tuned on, and what is less than in the paper."""
+    """Notes on the tuning seeds, and on what is less than in the paper."""
     wanted = paper.PAPER
     first, last = paper.FIRST_TUNING_SEED, paper.FIRST_TUNING_SEED + scale.tuning_seeds - 1
     tuned = f"seeds {first} to {last}" if last > first else f"seed {first}"
@@ -197,7 +197,7 @@ def _reductions(scale: paper.Scale) -> list[str]:
 
 
 def _edges(tuning: Sequence[Mapping[str, Any]], scale: paper.Scale) -> list[str]:
-    """Where the grid ends before the regret does: a better value may lie outside."""
+    """A note if the best nu is at the edge of the grid: a better value may lie outside."""
     chosen = [row for row in tuning if row["chosen"]]
     least = [row for row in chosen if row["nu"] == min(scale.grid)]
     if not least or len(scale.grid) == 1:
@@ -216,7 +216,7 @@ def finish(result: FigureResult, out: Path, command: str) -> FigureResult:
 
 
 def _table(verdicts: Sequence[tuple[str, Verdict]]) -> Table:
-    """One row a claim of a figure: in how many panels it holds."""
+    """One row per claim of a figure: in how many panels it holds."""
     table = Table(title="The paper's claims, and in how many panels the numbers agree", title_justify="left")
     heads = ("figure", "claim", "agrees", "disagrees", "not separable")
     for head in heads:

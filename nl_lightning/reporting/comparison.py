@@ -16,10 +16,10 @@ from nl_lightning.reporting.tables import estimate, notes
 from nl_lightning.runs.directory import RunDirectory
 from nl_lightning.runs.summary import CTR, MEASURES, REGRET, Measure
 
-__all__ = ["Comparison", "agent_rank", "compare_runs"]
+__all__ = ["ComparisonReport", "agent_rank", "compare_runs"]
 
 
-class Comparison(NamedTuple):
+class ComparisonReport(NamedTuple):
     """What is shown of a comparison; its picture and its numbers are in files."""
 
     table: Table
@@ -34,7 +34,7 @@ def agent_rank(name: str, own: Sequence[str] = ()) -> int:
 
 def compare_runs(
     runs: Sequence[tuple[RunDirectory, dict[str, Any]]], where: Path, own: Sequence[str] = ()
-) -> Comparison:
+) -> ComparisonReport:
     """Compare the best setting of every run; write comparison.png and comparison.json to the directory ``where``.
 
     Args:
@@ -63,7 +63,7 @@ def compare_runs(
     write_beside(picture, lambda path: draw(shown, measure, title, log, path))
     result = [{"agent": summary["agent"], **summary["over_replicas"][0]} for summary in summaries]
     write_beside(where / "comparison.json", lambda path: path.write_text(json.dumps(result, indent=2) + "\n"))
-    return Comparison(_table(summaries, measure), [*lines, f"Picture: {picture}"])
+    return ComparisonReport(_table(summaries, measure), [*lines, f"Picture: {picture}"])
 
 
 def _table(summaries: list[dict[str, Any]], measure: Measure) -> Table:

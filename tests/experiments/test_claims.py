@@ -109,7 +109,7 @@ def test_regret_follows_the_effective_dimension() -> None:
     assert found.reason == "h2 was not run at a low and at a high dimension"
 
 
-PAPER_CTR = tuple(1e4 * number for number in paper_table.CTR[paper_table.Setting()].values())
+PAPER_CTR = tuple(1e4 * number for number in paper_table.CTR[paper_table.TableSetting()].values())
 
 
 @pytest.mark.parametrize("log", ["obd", "simulated"])
@@ -322,7 +322,7 @@ def test_every_figure_has_claims_and_other_names_are_refused() -> None:
 def test_the_papers_table_has_the_structure_it_claims() -> None:
     table = paper_table.CTR
     assert sum(len(row) for row in table.values()) == 49
-    setting = paper_table.Setting
+    setting = paper_table.TableSetting
     for agent in (LOGISTIC, ECOLOG):
         assert len({table[setting(m=m)][agent] for m in paper_table.SWEEPS["m"]}) == 1
     for agent in (ECOLOG, UCB2, TS2):
