@@ -16,6 +16,7 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, row_numbers
 from nl_lightning.core.types import Round, View
 from nl_lightning.reporting import tables as report
+from nl_lightning.reporting.conclusion import conclude
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.rollout.lookahead import Window
 from nl_lightning.runs.checkpoints import Checkpoints
@@ -309,7 +310,9 @@ def run_in(directory: Path, agent: Agent, log: Log, **flags: Any) -> dict[str, A
     """A fit with a run directory, which goes on if it is there."""
     run = RunDirectory(directory)
     settings = {key: flags.pop(key) for key in ("candidates", "propensity_floor") if key in flags}
-    trainer = L.Trainer(**{**QUIET, **flags}, callbacks=[Recorder(directory), Checkpoints(run.checkpoint, every=1)])
+    trainer = L.Trainer(
+        **{**QUIET, **flags}, callbacks=[Recorder(directory, conclude), Checkpoints(run.checkpoint, every=1)]
+    )
     path = run.checkpoint if run.checkpoint.exists() else None
     trainer.fit(agent, BanditData(ReplayLog(str(log.path), **settings), 10**6), ckpt_path=path, weights_only=False)
     return run.read_summary() or {}

@@ -14,6 +14,7 @@ from nl_lightning.agents.callbacks import Confidence, RoundCallback
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.types import Round
 from nl_lightning.environments import Synthetic
+from nl_lightning.reporting.conclusion import conclude
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.rollout.lookahead import Window
 from nl_lightning.runs.checkpoints import BesideCheckpointIO, Checkpoints
@@ -201,7 +202,7 @@ def test_all_diverged_is_an_error(tmp_path: Path) -> None:
 def test_record_is_what_was_played(tmp_path: Path, fit: Fit) -> None:
     import numpy as np
 
-    recorder = Recorder(tmp_path / "run")
+    recorder = Recorder(tmp_path / "run", conclude)
     agent, rounds = fit(make("NeuralLog-UCB-2"), rounds=50, callbacks=[recorder])
     rows = pq.read_table(tmp_path / "run" / "rounds.parquet").to_pandas()
     assert rows.t.tolist() == [t for t in range(1, 51) for _ in range(2)]
