@@ -62,8 +62,8 @@ class Profile:
 
     def _once(self) -> dict[str, float]:
         agent, data = self._run()
-        training, rounds = _Stopwatch(agent._train_nn), _Stopwatch(data.play)
-        agent._train_nn, data.play = training, rounds  # type: ignore[method-assign]
+        training, rounds = _Stopwatch(agent.train_nn), _Stopwatch(data.play)
+        agent.train_nn, data.play = training, rounds  # type: ignore[method-assign]
         fitter = trainer()
         whole = _Stopwatch(fitter.fit)
         whole(agent, data)
@@ -83,13 +83,14 @@ class Profile:
         agent, data = self._run()
         driver = trainer()
         driver.strategy.connect(agent)
+        agent.trainer = driver
         driver.callbacks.extend(agent.configure_callbacks())  # type: ignore[attr-defined]
         data.trainer = driver
 
         def play() -> None:
             data.setup("fit")
-            for batch in data.train_dataloader():
-                agent._train_nn(batch.x, batch.reward)
+            for _ in data.train_dataloader():
+                agent.train_nn()
 
         watch = _Stopwatch(play)
         watch()

@@ -17,7 +17,7 @@ def write_rounds(directory: Path, seeds: list[int], rounds: int) -> None:
         environment = Synthetic("h1")
         environment.prepare([seed], torch.empty(0, device="cpu"))
         deal = environment.deal(0, rounds)
-        arms, reward, regret = (values.squeeze(0).numpy() for values in deal)
+        arms, reward, regret = (values.squeeze(0).numpy() for values in deal[:3] if values is not None)
         np.savez(directory / f"online-{seed}.npz", arms=arms, reward=reward, regret=regret)
 
 

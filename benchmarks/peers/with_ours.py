@@ -9,7 +9,6 @@ from typing import Any
 
 import lightning as L
 import torch
-from torch import Tensor
 
 from benchmarks.measure import quiet, trainer
 from nl_lightning import NeuralLogUCB2
@@ -38,12 +37,12 @@ class _Watched:
     """TrainNN of an agent, and how long it took in all."""
 
     def __init__(self, agent: Agent) -> None:
-        self.seconds, self._work = 0.0, agent._train_nn
-        agent._train_nn = self  # type: ignore[assignment]
+        self.seconds, self._work = 0.0, agent.train_nn
+        agent.train_nn = self  # type: ignore[method-assign]
 
-    def __call__(self, x: Tensor, reward: Tensor, resting: Tensor | None = None) -> None:
+    def __call__(self) -> None:
         start = time.perf_counter()
-        self._work(x, reward, resting)
+        self._work()
         self.seconds += time.perf_counter() - start
 
 

@@ -1,29 +1,38 @@
-"""What users may write on the command line, turned into what LightningCLI takes."""
+"""Turns what users may write on the command line into what LightningCLI takes."""
 
 import re
 from pathlib import Path
 
 from nl_lightning.agents import AGENTS
+from nl_lightning.cli.agents import find_agent, is_import_path
 from nl_lightning.core.errors import InputError
-from nl_lightning.runs.recorder import RunDirectory
+from nl_lightning.runs.directory import RunDirectory
+
+__all__ = ["expand_resume", "translate_model"]
 
 
-def by_class(arguments: list[str]) -> list[str]:
-    """Let ``--model`` take the names of the paper's tables as well."""
-    paths = {name: f"{agent.__module__}.{agent.__name__}" for name, agent in AGENTS.items()}
+def translate_model(arguments: list[str]) -> list[str]:
+    """Let ``--model`` take the names of the paper's tables, and check the import path of a user's own agent."""
     translated = []
     for before, argument in zip(["", *arguments], arguments, strict=False):
         option, _, value = argument.partition("=")
         if before == "--model":
-            argument = paths.get(argument, argument)
+            argument = _class_path(argument)
         elif option == "--model" and value:
-            argument = f"{option}={paths.get(value, value)}"
+            argument = f"{option}={_class_path(value)}"
         translated.append(argument)
     return translated
 
 
-def resumed(arguments: list[str]) -> list[str]:
-    """``--resume DIR`` stands for the config of the run in DIR, and its place."""
+def _class_path(model: str) -> str:
+    if model in AGENTS or (is_import_path(model) and not Path(model).is_file()):
+        return find_agent(model).path
+    # a class name, which LightningCLI knows, or a config of the model
+    return model
+
+
+def expand_resume(arguments: list[str]) -> list[str]:
+    """Replace ``--resume DIR`` by the config of the run in DIR and the options that lead to DIR."""
     joined = [argument.removeprefix("--resume=") for argument in arguments if argument.startswith("--resume=")]
     if "--resume" in arguments:
         place = arguments.index("--resume")

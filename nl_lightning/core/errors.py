@@ -1,8 +1,10 @@
-"""Errors that a user can mend. The command line shows their text and no traceback."""
+"""Errors that a user can fix. The command line prints their text without a traceback."""
+
+__all__ = ["InputError", "ProcessLost", "TrainNNDiverged"]
 
 
 class InputError(ValueError):
-    """What came in cannot be used; the text says what was expected, what came and what to do."""
+    """The input cannot be used. The text says what was expected, what was given and what to do."""
 
 
 class ProcessLost(RuntimeError):
@@ -10,4 +12,4 @@ class ProcessLost(RuntimeError):
 
 
 class TrainNNDiverged(RuntimeError):
-    """TrainNN left the finite numbers or was bound to."""
+    """The weights or the loss of TrainNN are no longer finite, or could not have stayed finite."""

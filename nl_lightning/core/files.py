@@ -1,19 +1,20 @@
-"""Files that are whole or absent: written beside, then renamed."""
+"""Files that are complete or absent: each is written under another name and then renamed."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import torch
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from nl_lightning.core.errors import InputError
 
+__all__ = ["output_directory", "write_beside"]
+
 
 def write_beside(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` make a file beside ``path`` and rename it: a kill at any moment leaves the old or the new one."""
-    # The ending stays, because some writers choose the format by it.
+    """Let ``write`` make a file beside ``path``, then rename it.
+
+    If the process is killed at any moment, ``path`` is either the old file or the complete new one.
+    """
+    # Keep the suffix: some writers choose the format by it.
     beside = path.with_name(f".{path.stem}.writing{path.suffix}")
     write(beside)
     with beside.open("rb+") as file:
@@ -22,7 +23,7 @@ def write_beside(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def output_directory(path: Path) -> Path:
-    """Make the directory of a command's result, or say why it cannot be."""
+    """Make the directory for a command's output, or raise an :class:`InputError` that says why it cannot be made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -30,12 +31,3 @@ def output_directory(path: Path) -> Path:
             f"--out must be a directory that can be made and written; {path}: {error.strerror}. Choose another one."
         ) from error
     return path
-
-
-class BesideCheckpointIO(TorchCheckpointIO):
-    """Lightning's checkpoints, written beside and renamed."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_beside(target, lambda beside: torch.save(checkpoint, beside))

@@ -1,1 +1,1 @@
-"""What the theory names, at work: the NTK and effective dimensions, tail inequalities, confidence sets."""
+"""The theory's quantities in numbers: the NTK and effective dimensions, tail inequalities, confidence sets."""

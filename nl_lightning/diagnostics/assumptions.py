@@ -1,4 +1,4 @@
-"""What the theory assumes of a problem and a network, in numbers: pure functions, in float64.
+"""What the theory assumes about a problem and a network, in numbers: pure functions in float64.
 
 N contexts x (N, d), of which the network sees x' = [x, x]/sqrt(2): it has the inner products of x, so that its neural
 tangent kernel (NTK) is that of x. At the paper's symmetric start theta_0 the features of a context are
@@ -24,6 +24,23 @@ from nl_lightning.core.link import SLOPE_BOUND
 from nl_lightning.designs.samples import inner
 from nl_lightning.models.mlp import MLP
 
+__all__ = [
+    "Diagnosis",
+    "Kernels",
+    "Problem",
+    "diagnose",
+    "gram",
+    "log10_width",
+    "log_determinants",
+    "log_inverse_slope",
+    "log_kappa_star",
+    "log_kappa_within",
+    "ntk",
+    "parallel_pairs",
+    "rank",
+    "smallest_S",
+]
+
 _PARALLEL = 1e-12
 """Contexts are parallel where 1 - |cos| is below this: angles below 1e-6."""
 
@@ -34,7 +51,7 @@ class Kernels(NamedTuple):
     printed: Tensor
     """H = (H^(L) + Sigma^(L))/2, as the paper defines it"""
     limit: Tensor
-    """H^(L) = 2H - Sigma^(L), what phi . phi' comes to in a wide network"""
+    """H^(L) = 2H - Sigma^(L), the limit of phi . phi' in a wide network"""
 
 
 def ntk(x: Tensor, depth: int) -> Kernels:
@@ -58,7 +75,7 @@ def ntk(x: Tensor, depth: int) -> Kernels:
     """
     norms = x.norm(dim=1)
     unit = normalize(x, dim=1)
-    # an arccos next to 1 halves the digits, so what is known to be 1 is made so
+    # arccos near 1 halves the digits, so values that are known to be 1 are set to 1
     cosine = (unit @ unit.mT).clamp_(-1, 1).fill_diagonal_(1)
     kernel = cosine.clone()
     for _ in range(depth - 1):
@@ -79,12 +96,12 @@ def gram(x: Tensor, width: int, depth: int, seed: int) -> Tensor:
 
 
 def rank(eigenvalues: Tensor) -> int:
-    """How many of the eigenvalues (N,) of a positive semidefinite matrix are more than rounding."""
+    """The number of eigenvalues (N,) of a positive semidefinite matrix that exceed rounding errors."""
     return int((eigenvalues > len(eigenvalues) * torch.finfo(eigenvalues.dtype).eps * eigenvalues.max()).sum())
 
 
 def parallel_pairs(x: Tensor) -> int:
-    """Pairs of contexts (N, d) on one line through 0; a context of zeros is on none."""
+    """The number of pairs of contexts (N, d) on one line through 0; zero vectors do not count."""
     unit = normalize(x, dim=1)
     return int(((unit @ unit.mT).abs_().triu_(1) > 1 - _PARALLEL).sum())
 
@@ -128,7 +145,7 @@ def log_kappa_star(h: Tensor) -> float:
 
 
 def log10_width(rounds: int, arms: int, depth: int, delta: float, lam_0: float, lam_H: float) -> float:
-    """log10 of a width m that the paper's Condition C.2 needs at the least, with C0 = 1.
+    """log10 of the smallest width m that the paper's Condition C.2 allows, with C0 = 1.
 
         m >= T^4 K^4 L^6 log(T^2 K^2 L/delta)/lam_H^4    (printed there: times lam_H^4; Lemma 6.1 divides)
         m/(log m)^3 >= T^7 L^21/lam_0 + T^16 L^27 R^6/lam_0^7 + T^10 L^21 R^6/lam_0^4 + T^7 L^18/lam_0^4
@@ -150,12 +167,12 @@ def log10_width(rounds: int, arms: int, depth: int, delta: float, lam_0: float, 
 
 @dataclass(frozen=True)
 class Problem:
-    """The contexts of some rounds, and what an agent is told of them."""
+    """The contexts of some rounds, and the settings of an agent."""
 
     x: Tensor
     """(T, K, d)"""
     h: Tensor | None
-    """(T, K), where it is known"""
+    """(T, K); None if it is not known"""
     width: int
     depth: int
     seed: int
@@ -182,9 +199,9 @@ class Diagnosis:
     parallel: int
     """pairs of distinct contexts"""
     lam_H: float
-    """smallest eigenvalue of H over the distinct contexts, 0 where it is no more than rounding"""
+    """smallest eigenvalue of H over the distinct contexts, 0 if it is within rounding errors"""
     S_min: float | None
-    """infinite where lam_H is 0; None where h is not known, as are the next two"""
+    """infinite if lam_H is 0; None if h is not known, as for the next two"""
     log_kappa_seen: float | None
     """of 1/min mu'(h(x)) over the contexts"""
     log_kappa_star: float | None
@@ -205,7 +222,7 @@ class Diagnosis:
 
 
 def diagnose(problem: Problem, tell: Callable[[str], None] = lambda step: None) -> Diagnosis:
-    """Look at a problem; ``tell`` hears of each of four steps before it is taken."""
+    """Diagnose a problem. ``tell`` is called with the name of each of four steps before it is taken."""
     rounds, arms = problem.x.shape[:2]
     x, place = problem.x.flatten(0, 1).unique(dim=0, return_inverse=True)
     norms = x.norm(dim=1)

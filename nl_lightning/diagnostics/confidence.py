@@ -1,4 +1,4 @@
-"""``confidence``: whether the confidence sets of NeuralLog-UCB-2 hold the true parameter.
+"""Whether the confidence sets of NeuralLog-UCB-2 contain the true parameter.
 
 The problem is linear in the features, with a known theta* on the edge of the parameter set:
 
@@ -11,30 +11,26 @@ Algorithm 2 plays it as printed, with TrainNN after every round, and the paper's
 Runs are replicas of one agent: each has its own theta_0, theta*, arms and clicks.
 """
 
-import argparse
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from nl_lightning.agents import NeuralLogUCB2
 from nl_lightning.agents.theory import Theory
-from nl_lightning.core.checks import check_whole
-from nl_lightning.core.files import output_directory, write_beside
 from nl_lightning.core.link import mu
 from nl_lightning.core.rng import Stream, generator
-from nl_lightning.core.statistics import wilson
 from nl_lightning.designs.adaptive import AdaptiveDesign
 from nl_lightning.designs.samples import gradient
 
+__all__ = ["ConfidencePaths", "KnownProblem", "draw", "simulate", "write_csv"]
 
-class Paths(NamedTuple):
+
+class ConfidencePaths(NamedTuple):
     """What was measured at t = 0, ..., T: (T + 1, R) each."""
 
     distance: Tensor
@@ -47,17 +43,17 @@ class Paths(NamedTuple):
     """D_t"""
 
     def holds(self) -> Tensor:
-        """(R,): whether the set holds theta* at every t"""
+        """(R,): whether the set contains theta* at every t"""
         return (self.distance <= self.radius).all(0)
 
 
-class Problem:
-    """theta* of every replica of an agent in theory mode, and what follows from it."""
+class KnownProblem:
+    """A known theta* for every replica of an agent in theory mode."""
 
     def __init__(self, agent: NeuralLogUCB2) -> None:
         assert isinstance(agent.formulas, Theory)
         self.agent, self.theory = agent, agent.formulas
-        # In the coordinates of the features: what is across them has no part in any h.
+        # In the coordinates of the features: a component orthogonal to them does not change h.
         draws = [generator(seed, Stream.PROBLEM) for seed in agent.settings.seeds]
         size = sum(out * fan_in for out, fan_in in self.theory.shapes)
         direction = torch.stack([torch.randn(size, generator=g, dtype=torch.float64) for g in draws])
@@ -83,9 +79,11 @@ class Problem:
         return (agent.design.spread(v) + theory.lam * length).sqrt() * theory.scale
 
 
-def simulate(agent: NeuralLogUCB2, rounds: int, arms: int, tick: Callable[[], object] = lambda: None) -> Paths:
+def simulate(
+    agent: NeuralLogUCB2, rounds: int, arms: int, tick: Callable[[], object] = lambda: None
+) -> ConfidencePaths:
     """Play a number of rounds with K arms each."""
-    problem = Problem(agent)
+    problem = KnownProblem(agent)
     theory = problem.theory
     draws = [generator(seed, Stream.ROUNDS) for seed in agent.settings.seeds]
     found = [(problem.distance(), agent.radius, theory.lam.clone(), agent.effective_dimension)]
@@ -99,11 +97,11 @@ def simulate(agent: NeuralLogUCB2, rounds: int, arms: int, tick: Callable[[], ob
         agent.train_nn()
         found.append((problem.distance(), agent.radius, theory.lam.clone(), agent.effective_dimension))
         tick()
-    return Paths(*(torch.stack(column) for column in zip(*found, strict=True)))
+    return ConfidencePaths(*(torch.stack(column) for column in zip(*found, strict=True)))
 
 
-def draw(paths: Paths, delta: float, path: Path) -> None:
-    """Distance and radius over t, and lam_t and D_t below them."""
+def draw(paths: ConfidencePaths, delta: float, path: Path) -> None:
+    """Draw distance and radius over t, and lam_t and D_t below them."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 6.5), layout="constrained")
@@ -126,7 +124,8 @@ def draw(paths: Paths, delta: float, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _write_csv(paths: Paths, delta: float, path: Path) -> None:
+def write_csv(paths: ConfidencePaths, delta: float, path: Path) -> None:
+    """Write distance, radius, lam_t and D_t at every t as CSV, one row per t."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["t", "distance_median", "distance_quantile", "distance_max", "nu2", "lam", "D"])
@@ -138,64 +137,3 @@ def _write_csv(paths: Paths, delta: float, path: Path) -> None:
         )
         for t, row in enumerate(torch.stack(columns, dim=1).tolist()):
             writer.writerow([t, *row])
-
-
-def main(arguments: Sequence[str]) -> None:
-    """``confidence [options]``: how often the confidence sets hold, a picture and its numbers."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nl_lightning confidence",
-        description="Play NeuralLog-UCB-2 in theory mode on problems whose true parameter theta* is known, and see "
-        "whether its confidence sets hold theta*: sqrt(m) |theta* - theta_t|_W <= nu2_t at all t.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--dim", type=int, default=10, help="features d of an arm; arms have length 1")
-    add("--arms", type=int, default=5, help="arms K of a round")
-    add("--width", type=int, default=20, help="width m of the network")
-    add("--depth", type=int, default=2, help="number L of layers")
-    add("--S", type=float, default=1.0, help="length sqrt(m) |theta* - theta_0|, which the agent is told")
-    add("--delta", type=float, default=0.05, help="the sets hold in 1 - delta of runs, says the theory")
-    add("--C1", type=float, default=1.0, help="constant of lam_t and iota_t")
-    add("--C7", type=float, default=1.0, help="constant of nu2_t")
-    add("--rounds", type=int, default=200, help="rounds T of a run")
-    add("--runs", type=int, default=100, help="independent runs")
-    add("--seed", type=int, default=0, help="seed of the first run; the others follow")
-    add("--out", type=Path, default=Path("runs/confidence"), help="directory of the files")
-    options = parser.parse_args(arguments)
-    check_whole(1, rounds=options.rounds, runs=options.runs, arms=options.arms)
-    agent = NeuralLogUCB2(
-        options.dim,
-        width=options.width,
-        depth=options.depth,
-        mode="theory",
-        S=options.S,
-        delta=options.delta,
-        C1=options.C1,
-        C7=options.C7,
-        horizon=options.rounds,
-        replicas=options.runs,
-        seed=options.seed,
-    ).double()
-    output_directory(options.out)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"{options.runs} runs side by side, round", total=options.rounds)
-        paths = simulate(agent, options.rounds, options.arms, lambda: progress.advance(task))
-    write_beside(options.out / "confidence.png", lambda path: draw(paths, options.delta, path))
-    write_beside(options.out / "confidence.csv", lambda path: _write_csv(paths, options.delta, path))
-    held, runs = int(paths.holds().sum()), options.runs
-    low, high = wilson(held, runs)
-    ratio = (paths.distance / paths.radius).amax(1)
-    console = Console()
-    promise = 1 - options.delta
-    kept = "The promise is not kept with these constants." if high < promise else ""
-    loose = "The sets are much larger than they need to be." if ratio.amax() < 0.5 else ""
-    for line in (
-        f"theta* lay in all {options.rounds + 1} confidence sets in {held} of {runs} runs: "
-        f"{held / runs:.1%} ({low:.1%} to {high:.1%}); promised are {promise:.0%}. {kept}".rstrip(),
-        f"The distance came to at most {ratio.amax():.2f} times the radius (at t = {int(ratio.argmax())}), "
-        f"at t = {options.rounds} to {ratio[-1]:.3f} times. {loose}".rstrip(),
-        f"lam_t grew from {paths.lam[0].mean():.1f} to {paths.lam[-1].mean():.1f}, nu2_t from "
-        f"{paths.radius[0].mean():.1f} to {paths.radius[-1].mean():.1f}, D_t to {paths.dimension[-1].mean():.2f}.",
-        f"Files: {options.out}/confidence.csv and confidence.png",
-    ):
-        console.print(line, soft_wrap=True)

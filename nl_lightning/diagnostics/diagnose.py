@@ -1,141 +1,25 @@
-"""Look at an environment and a network with the eyes of the theory: how large its quantities are, and which of its
-assumptions fail.
-
-The network is the theory's, whatever mode the agent has: of the config's width, depth and seed, at the symmetric start.
-"""
+"""The result of a diagnosis: what fails, a table, a picture and numbers."""
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
-from warnings import filterwarnings
 
-import lightning as L
 import numpy as np
-import torch
-from lightning.pytorch.cli import LightningArgumentParser, instantiate_module
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from nl_lightning.agents.base import Agent, NeuralAgent
-from nl_lightning.cli.main import BanditCLI, BanditParser
-from nl_lightning.core.checks import check_whole
-from nl_lightning.core.errors import InputError
-from nl_lightning.core.files import output_directory, write_beside
-from nl_lightning.core.replicas import SETTINGS, per_replica
-from nl_lightning.diagnostics.assumptions import Diagnosis, Problem, diagnose, log_inverse_slope, log_kappa_within
-from nl_lightning.environments import Simulation
-from nl_lightning.models.inputs import dense
-from nl_lightning.rollout.data import BanditData
+from nl_lightning.agents.base import Agent
+from nl_lightning.core.files import write_beside
+from nl_lightning.diagnostics.assumptions import Diagnosis, Problem, log_inverse_slope, log_kappa_within
+from nl_lightning.runs.summary import agent_name
 
-_MOST = 10_000
-"""Contexts that are looked at together: a matrix over them takes 800 MB then, and there are six or seven."""
+__all__ = ["failures", "notes", "power", "table", "write"]
 
 _NAMES = {"paper": "the paper", "zhou": "Zhou et al. 2020", "verma": "Verma et al. 2025"}
 
 
-class _Config(BanditCLI):
-    """Parses what fit parses, but makes no agent: the design matrices of a wide one may be larger than the memory."""
-
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        super().add_arguments_to_parser(parser)
-        parser.prog += " diagnose"
-        # a run's own config.yaml names these as well
-        parser.add_method_arguments(L.Trainer, "fit", skip=set(self.subcommands()["fit"]))
-        parser.add_argument("--rounds", type=int, default=200, help="number T of rounds whose contexts are looked at")
-        parser.add_argument("--replica", type=int, default=0, help="the replica whose problem and settings these are")
-        parser.add_argument("--out", type=str | None, help="directory of the result; default: runs/diagnose/<run.name>")
-
-    def before_instantiate_classes(self) -> None:
-        if self.config.resume:
-            raise InputError("diagnose takes no --resume; a run's config is --config RUN/config.yaml.")
-
-    def instantiate_classes(self) -> None:
-        pass
-
-    def after_instantiate_classes(self) -> None:
-        pass
-
-
-def main(arguments: Sequence[str]) -> None:
-    """``diagnose --config FILE [--rounds T] [--replica 0] [--out DIR] [options of fit]``"""
-    filterwarnings("ignore", message="LightningCLI's args parameter")
-    config = _Config(
-        Agent,
-        BanditData,
-        subclass_mode_model=True,
-        seed_everything_default=False,
-        auto_configure_optimizers=False,
-        parser_class=BanditParser,
-        parser_kwargs={"description": __doc__},
-        args=list(arguments),
-        run=False,
-    ).config
-    problem, agent = _problem(config), resolve_name(config.model.class_path)
-    out = Path(config.out or Path(config.run.dir) / "diagnose" / config.run.name)
-    output_directory(out)
-    with Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), transient=True) as progress:
-        task = progress.add_task("", total=5, completed=-1)
-        found = diagnose(problem, lambda step: progress.update(task, description=step, advance=1))
-        progress.update(task, description="picture", advance=1)
-        warnings = failures(problem, found, agent)
-        title = f"{config.run.name}: {agent.name}, m = {problem.width}, L = {problem.depth}"
-        _write(problem, found, warnings, title, out)
-    console = Console()
-    console.print(_table(problem, found, title))
-    for text in [*(f"Warning: {warning}" for warning in warnings), *_notes(problem, found)]:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"Picture: {out / 'diagnose.png'}", soft_wrap=True)
-
-
-def _problem(config: Any) -> Problem:
-    """The rounds and the settings of one replica."""
-    agent, given = resolve_name(config.model.class_path), config.model.init_args
-    if not issubclass(agent, NeuralAgent):
-        raise InputError(f"{agent.name} is linear and has no NTK; diagnose a neural agent, like --model NeuralLogUCB2.")
-    check_whole(1, **{"rounds": config.rounds, "model.width": given.width})
-    check_whole(2, **{"model.depth": given.depth})
-    if given.width % 2:
-        raise InputError(f"The theory's symmetric start needs an even width, got model.width = {given.width}.")
-    if not (0 < given.delta < 1 and 0 < given.C1 < math.inf):
-        raise InputError(f"0 < delta < 1 and C1 > 0 are needed, got delta = {given.delta:g}, C1 = {given.C1:g}.")
-    settings = per_replica({name: given[name] for name in SETTINGS}, given.replicas, given.seed, given.grid)
-    if not all(1e-50 < S < 1e50 for S in settings.S):
-        raise InputError("S must lie between 1e-50 and 1e50: the theory's formulas have its square and its inverse.")
-    if not 0 <= config.replica < len(settings.seeds):
-        raise InputError(f"replica must be one of 0 to {len(settings.seeds) - 1}, got {config.replica}.")
-    place = config.data.environment.class_path
-    if not issubclass(resolve_name(place), Simulation):
-        raise InputError(f"{place} is no simulation: the h behind logged clicks is not known. Diagnose Synthetic.")
-    simulation = instantiate_module(BanditData, config.data.as_dict()).environment
-    assert isinstance(simulation, Simulation)
-    simulation.prepare(settings.seeds, torch.empty(0, dtype=torch.float64))
-    contexts = config.rounds * simulation.deal(0, 1).arms.shape[2]
-    if contexts > _MOST:
-        raise InputError(
-            f"{config.rounds} rounds show {contexts} contexts; matrices over more than {_MOST} would fill the memory. "
-            "Take fewer --rounds."
-        )
-    h, own = simulation.latent(0, config.rounds), settings.of(config.replica)
-    return Problem(
-        x=dense(simulation.deal(0, config.rounds).arms[config.replica], simulation.blocks),
-        h=None if h is None else h[config.replica],
-        width=given.width,
-        depth=given.depth,
-        seed=settings.seeds[config.replica],
-        lam=own["lam"],
-        kappa=own["kappa"],
-        S=own["S"],
-        delta=given.delta,
-        C1=given.C1,
-    )
-
-
 def failures(problem: Problem, found: Diagnosis, agent: type[Agent]) -> list[str]:
-    """Where an assumption of the theory fails."""
+    """The assumptions of the theory that fail, in words."""
     said = []
     if max(1 - found.norm_low, found.norm_high - 1) > 1e-6:
         said.append(f"|x| is {found.norm_low:.3g} to {found.norm_high:.3g}, where Assumption 4.2 wants 1.")
@@ -170,7 +54,11 @@ def failures(problem: Problem, found: Diagnosis, agent: type[Agent]) -> list[str
     kappas = {"at the contexts (Assumption 2.1)": found.log_kappa_seen, "within S (6.3)": found.log_kappa_formal}
     short = [f"{power(log)} {where}" for where, log in kappas.items() if log and log > given]
     if short:
-        unused = f" {agent.name} does not use it, but the bound on its regret does." if agent.variance_weighted else ""
+        unused = (
+            f" {agent_name(agent)} does not use it, but the bound on its regret does."
+            if agent.variance_weighted
+            else ""
+        )
         said.append(f"kappa = {problem.kappa:g} is too small: 1/mu' reaches {' and '.join(short)}.{unused}")
     return said
 
@@ -188,7 +76,8 @@ def power(log: float | None) -> str:
     return f"{mantissa}e+{int(digits) + int(carried)}"
 
 
-def _table(problem: Problem, found: Diagnosis, title: str) -> Table:
+def table(problem: Problem, found: Diagnosis, title: str) -> Table:
+    """Every quantity with its meaning."""
     last = {name: f"{values[-1]:.4g}" for name, values in found.dimensions.items()}
     rows = [
         ("contexts", f"{found.contexts}", f"in {len(problem.x)} rounds; distinct: {found.distinct}"),
@@ -208,13 +97,14 @@ def _table(problem: Problem, found: Diagnosis, title: str) -> Table:
         ("d~, Zhou 2020", last["zhou"], "log det(H/lam + I)/log(1 + TK/lam)"),
         ("d~, Verma 2025", last["verma"], "log det(H~/(kappa lam) + I)"),
     ]
-    table = Table("quantity", "value", "meaning", title=title, title_justify="left")
+    result = Table("quantity", "value", "meaning", title=title, title_justify="left")
     for row in rows:
-        table.add_row(*row)
-    return table
+        result.add_row(*row)
+    return result
 
 
-def _notes(problem: Problem, found: Diagnosis) -> list[str]:
+def notes(problem: Problem, found: Diagnosis) -> list[str]:
+    """How the effective dimensions grow, and the width that the theory asks for."""
     rounds, half = len(problem.x), (len(problem.x) + 1) // 2
     grown = [f"{values[-1] / values[half - 1]:.2f} ({_NAMES[name]})" for name, values in found.dimensions.items()]
     width = f"a width of more than 10^{found.log10_width:.0f} (with C0 = 1)" if found.lam_H else "an infinite width"
@@ -224,8 +114,8 @@ def _notes(problem: Problem, found: Diagnosis) -> list[str]:
     ]
 
 
-def _write(problem: Problem, found: Diagnosis, warnings: list[str], title: str, out: Path) -> None:
-    """diagnose.json, dimensions.csv and diagnose.png; in JSON what is infinite or not known is null."""
+def write(problem: Problem, found: Diagnosis, warnings: list[str], title: str, out: Path) -> None:
+    """Write diagnose.json, dimensions.csv and diagnose.png. In JSON, infinite and unknown values are null."""
     given = {name: value for name, value in vars(problem).items() if name not in ("x", "h")} | {"lam_0": problem.lam_0}
     numbers: dict[str, float | None] = {}
     for name, value in vars(found).items():
@@ -243,7 +133,7 @@ def _write(problem: Problem, found: Diagnosis, warnings: list[str], title: str, 
 
 
 def _draw(problem: Problem, found: Diagnosis, title: str, path: Path) -> None:
-    """Effective dimensions over T; the eigenvalues of NTK and network; the kappa that contexts ask for."""
+    """Draw the effective dimensions over T, the eigenvalues of NTK and network, and the kappa that contexts need."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(14, 4.4), layout="constrained")
@@ -268,7 +158,7 @@ def _draw(problem: Problem, found: Diagnosis, title: str, path: Path) -> None:
 
 
 def _draw_kappa(problem: Problem, found: Diagnosis, axes: Any) -> None:
-    """Which share of contexts asks for more than kappa, 1/mu'(h) > kappa, and where the kappas lie."""
+    """Draw the share of contexts with 1/mu'(h) > kappa over kappa, and mark the kappas."""
     if problem.h is not None:
         for h, name in ((problem.h.flatten(), "all contexts"), (problem.h.amax(1), "best arms")):
             asked = log_inverse_slope(h).sort().values / math.log(10)

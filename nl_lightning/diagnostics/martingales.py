@@ -1,4 +1,4 @@
-"""Simulate self-normalised martingales, and see how tight three tail inequalities are: the paper's, Faury's, Verma's.
+"""Simulated self-normalised martingales and three tail inequalities: the paper's, Faury's and Verma's.
 
     s_t = sum_{i<=t} x_i eta_i,    H_t = sum_{i<=t} mu'(x_i^T theta*) x_i x_i^T + lam I,    eta = r - mu(x^T theta*)
 
@@ -16,6 +16,19 @@ from torch.nn.functional import normalize
 
 from nl_lightning.core.link import SLOPE_BOUND, mu, slope
 from nl_lightning.core.rng import Stream, generator
+
+__all__ = [
+    "DESIGNS",
+    "Design",
+    "MartingalePaths",
+    "MartingaleSetting",
+    "bounds",
+    "faury",
+    "logdets",
+    "paper",
+    "simulate",
+    "verma",
+]
 
 # ---- bounds on |s_t|_{H_t^-1}, elementwise in the logarithms of determinants -----------------------------------------
 
@@ -85,7 +98,7 @@ class Design(NamedTuple):
     x: Callable[[int, Tensor, Tensor], Tensor]
     text: str
     rank: int | None = None
-    """k, if it is not d: where all x are 0, H_t stays lam I and s_t stays 0, and these dimensions are left out"""
+    """k, if it is not d: in dimensions where all x are 0, H_t stays lam I and s_t stays 0, so these are left out"""
 
 
 DESIGNS = {
@@ -99,8 +112,8 @@ DESIGNS = {
 # ---- the simulation --------------------------------------------------------------------------------------------------
 
 
-class Setting(NamedTuple):
-    """What is simulated, and the lam and delta of the bounds."""
+class MartingaleSetting(NamedTuple):
+    """What is simulated, with the lam and delta of the bounds."""
 
     design: str
     d: int
@@ -122,8 +135,8 @@ class Setting(NamedTuple):
         return min(self.d, DESIGNS[self.design].rank or self.d)
 
 
-class Paths(NamedTuple):
-    """Of every run at t = 1, ..., T, each (T, n)."""
+class MartingalePaths(NamedTuple):
+    """Measurements of every run at t = 1, ..., T, (T, n) each."""
 
     norm: Tensor  # |s_t|_{H_t^-1}
     logdet_H: Tensor  # log(det H_t / det lam I)
@@ -131,8 +144,8 @@ class Paths(NamedTuple):
     logdet_V: Tensor  # log(det V_t / det kappa lam I)
 
 
-def simulate(setting: Setting, tick: Callable[[], object] = lambda: None) -> Paths:
-    """Play all runs side by side; ``tick`` is called after every round. By the lemmas of inverse and determinant
+def simulate(setting: MartingaleSetting, tick: Callable[[], object] = lambda: None) -> MartingalePaths:
+    """Simulate all runs together; ``tick`` is called after every round. By the matrix inversion and determinant lemmas
 
         u = H_{t-1}^-1 x,    H_t^-1 = H_{t-1}^-1 - mu' u u^T / (1 + mu' x^T u),    log det H_t += log(1 + mu' x^T u)
         y_t = H_t^-1 s_t = y_{t-1} + u (eta - mu' x^T y_{t-1}) / (1 + mu' x^T u),    |s_t|^2_{H_t^-1} = s_t^T y_t
@@ -159,7 +172,7 @@ def simulate(setting: Setting, tick: Callable[[], object] = lambda: None) -> Pat
         norm[t] = (s * y).sum(-1).clamp_min(0).sqrt()  # s^T y >= 0 but for rounding
         tick()
     logdet_R, logdet_V = (logdets(X, ridge * setting.lam) for ridge in (1 / SLOPE_BOUND, setting.kappa))
-    return Paths(norm, growth.log1p().cumsum(dim=0), logdet_R, logdet_V)
+    return MartingalePaths(norm, growth.log1p().cumsum(dim=0), logdet_R, logdet_V)
 
 
 def logdets(x: Tensor, ridge: float) -> Tensor:
@@ -179,7 +192,7 @@ def logdets(x: Tensor, ridge: float) -> Tensor:
     return torch.cat(steps, dim=1).cumsum(dim=1).T
 
 
-def bounds(paths: Paths, setting: Setting) -> dict[str, Tensor]:
+def bounds(paths: MartingalePaths, setting: MartingaleSetting) -> dict[str, Tensor]:
     """Every bound on ``paths.norm``, (T, n)."""
     lam, delta, d = setting.lam, setting.delta, setting.d
     t = torch.arange(1, len(paths.norm) + 1)[:, None]

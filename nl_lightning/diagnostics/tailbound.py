@@ -1,6 +1,5 @@
-"""``tailbound``: how tight the tail inequalities are in simulation, as a table, a picture and their numbers."""
+"""How tight the tail inequalities are in simulation: a table, a picture and their numbers."""
 
-import argparse
 import csv
 import math
 from collections.abc import Sequence
@@ -9,24 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from nl_lightning.core.checks import check_whole
-from nl_lightning.core.errors import InputError
-from nl_lightning.core.files import output_directory, write_beside
 from nl_lightning.core.statistics import CLICK_LEVEL, wilson
-from nl_lightning.diagnostics.martingales import DESIGNS, Paths, Setting, bounds, simulate
+from nl_lightning.diagnostics.martingales import DESIGNS, MartingalePaths, MartingaleSetting, bounds
 
-# ---- the result ------------------------------------------------------------------------------------------------------
+__all__ = ["Row", "draw", "remarks", "summarise", "table", "write_csv"]
 
 Row = dict[str, Any]
 _SHOWN = {"paper": "paper", "faury": "Faury", "verma": "Verma"}
 """The bounds of the table; the variants are in the files and in the picture."""
 
 
-def summarise(setting: Setting, paths: Paths) -> tuple[Row, list[Row]]:
+def summarise(setting: MartingaleSetting, paths: MartingalePaths) -> tuple[Row, list[Row]]:
     """The row of a setting at T, and its curves at some 50 points: the quantile of the norm, and mean bounds."""
     found, T = bounds(paths, setting), setting.rounds
     points = torch.logspace(0, math.log10(T), 50, dtype=torch.float64).round().long().clamp(1, T).unique()
@@ -45,7 +39,7 @@ def summarise(setting: Setting, paths: Paths) -> tuple[Row, list[Row]]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """One row a setting, in 80 columns."""
+    """One row per setting, 80 columns wide."""
     title = (
         f"|s_T| in the norm of H_T^-1 after T = {rows[0]['rounds']} rounds: its {1 - rows[0]['delta']:g} quantile q "
         f"over {rows[0]['runs']} runs; the mean of each bound, and how many times q it is; % of runs in which a bound "
@@ -103,7 +97,7 @@ _LINES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def draw(rows: Sequence[Row], curves: Sequence[Row], path: Path) -> None:
-    """A panel a setting: designs below each other, d and S beside each other."""
+    """Draw one panel per setting: a row per design, a column per d and S."""
     from matplotlib.figure import Figure
 
     designs = list(dict.fromkeys(row["design"] for row in rows))
@@ -120,7 +114,7 @@ def draw(rows: Sequence[Row], curves: Sequence[Row], path: Path) -> None:
         if design == designs[0]:
             axes.set_title(f"d = {d}, S = {S:g}\n$\\kappa$ = {_short(kappa)}", fontsize="medium")
         axes.label_outer()
-    # In the first rounds the norm can be next to nothing, which is not what one looks for; all panels share this axis.
+    # The norm can be close to 0 in the first rounds, which is of no interest; all panels share this axis.
     panels[0, 0].set_ylim(bottom=min(row["quantile"] for row in rows) / 4)
     what = f"{1 - rows[0]['delta']:g} quantile over {rows[0]['runs']} runs, and mean bounds"
     figure.suptitle(f"$\\|s_t\\|_{{H_t^{{-1}}}}$: {what}, $\\lambda$ = {rows[0]['lam']:g}")
@@ -128,87 +122,9 @@ def draw(rows: Sequence[Row], curves: Sequence[Row], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-# ---- the command -----------------------------------------------------------------------------------------------------
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m nl_lightning tailbound",
-        description="Simulate self-normalised martingales and see how tight three tail inequalities are: the paper's "
-        "Theorem 1, Faury et al. (2020) and Verma et al. (2025). The defaults take less than a minute.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    known = "; ".join(f"{name}: {design.text}" for name, design in DESIGNS.items())
-    norms = "|theta*|: the larger, the smaller variances can be and the larger kappa"
-    add = parser.add_argument
-    add("--dims", nargs="+", type=int, metavar="d", default=[2, 10, 60], help="dimensions of x_t")
-    add("--norms", nargs="+", type=float, metavar="S", default=[0.5, 5.0, 10.0], help=norms)
-    add("--designs", nargs="+", metavar="NAME", default=list(DESIGNS), help=f"how x_t is chosen. {known}")
-    add("--rounds", type=int, metavar="T", default=1000, help="rounds of a run")
-    add("--runs", type=int, metavar="n", default=200, help="independent runs of every setting")
-    add("--lam", type=float, default=1.0, help="regularisation: H_0 = lam I")
-    add("--delta", type=float, default=0.05, help="each bound holds at all t with probability 1 - delta")
-    add("--seed", type=int, default=0, help="the same seed gives the same numbers")
-    add("--out", type=Path, metavar="DIRECTORY", default=Path("runs/tailbound"), help="where the files go")
-    return parser
-
-
-def _settings(options: argparse.Namespace) -> list[Setting]:
-    """Every design with every d and S, each once; or an error that says what is wrong."""
-    for design in options.designs:
-        if design not in DESIGNS:
-            raise InputError(f"There is no design {design!r}. The designs: {', '.join(DESIGNS)}.")
-    check_whole(1, dims=min(options.dims), rounds=options.rounds, runs=options.runs)
-    check_whole(0, seed=options.seed)
-    for S in options.norms:
-        # beyond 30 float64 hardly tells mu(S) from 1
-        if not 0 < S <= 30:
-            raise InputError(f"norms must be greater than 0 and at most 30, got {S!r}.")
-    if not 0 < options.delta < 1:
-        raise InputError(f"delta must lie between 0 and 1, got {options.delta!r}.")
-    # updates of the inverse lose as many digits as lam is smaller than the data
-    if not 1e-6 <= options.lam < math.inf:
-        raise InputError(f"lam must be a finite number of at least 1e-6, got {options.lam!r}.")
-    settings = [
-        Setting(design, d, S, options.rounds, options.runs, options.lam, options.delta, options.seed)
-        for design in dict.fromkeys(options.designs)
-        for d in sorted(set(options.dims))
-        for S in sorted(set(options.norms))
-    ]
-    # inverses and what is multiplied with them; every x; four paths and five bounds
-    needed = max(8 * options.runs * (3 * s.k**2 + options.rounds * (s.k + 9)) for s in settings)
-    if needed > 2**31:
-        raise InputError(
-            f"A setting would take {needed / 2**30:.1f} GiB, more than 2: take fewer runs, rounds or dims."
-        )
-    return settings
-
-
-def _write_csv(rows: Sequence[Row], path: Path) -> None:
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write rows with the same keys as CSV."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-
-
-def main(arguments: Sequence[str]) -> None:
-    """``tailbound [--dims ...] [--norms ...] [--designs ...] [options]``: a table, a picture and their numbers."""
-    options = _parser().parse_args(arguments)
-    settings, out = _settings(options), options.out
-    output_directory(out)
-    rows: list[Row] = []
-    curves: list[Row] = []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=len(settings) * options.rounds)
-        for setting in settings:
-            progress.update(task, description=f"{setting.design}, d = {setting.d}, S = {setting.S:g}")
-            row, points = summarise(setting, simulate(setting, lambda: progress.advance(task)))
-            rows.append(row)
-            curves += points
-    write_beside(out / "tailbound.csv", lambda path: _write_csv(rows, path))
-    write_beside(out / "tailbound_curves.csv", lambda path: _write_csv(curves, path))
-    write_beside(out / "tailbound.png", lambda path: draw(rows, curves, path))
-    console = Console()
-    console.print(table(rows))
-    for line in [*remarks(rows), f"Files: {out}/tailbound.csv, tailbound_curves.csv and tailbound.png"]:
-        console.print(line, soft_wrap=True)

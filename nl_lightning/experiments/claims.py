@@ -1,11 +1,11 @@
-"""The claims of the paper's text about its figures and its table, and what numbers say of them."""
+"""The claims of the paper's text about its figures and its table, and what the numbers say about them."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from nl_lightning.agents import AGENTS
 from nl_lightning.core.errors import InputError
 from nl_lightning.experiments.comparisons import VERDICTS
+from nl_lightning.experiments.paper import PAPER_AGENTS
 from nl_lightning.experiments.results import PanelResult, Verdict
 from nl_lightning.experiments.rules import (
     ALLOWANCE,
@@ -17,9 +17,29 @@ from nl_lightning.experiments.rules import (
     one_among_first,
     same_in_all_panels,
 )
-from nl_lightning.reporting.curves import CTR, REGRET, Measure
+from nl_lightning.runs.summary import CTR, REGRET, Measure
 
-ALL = tuple(AGENTS)
+__all__ = [
+    "ALL",
+    "BASELINES",
+    "CLAIMS",
+    "ECOLOG",
+    "FIVE",
+    "LINEAR",
+    "LOGISTIC",
+    "NCBF",
+    "TS1",
+    "TS2",
+    "UCB1",
+    "UCB2",
+    "Claim",
+    "Tally",
+    "measure_of",
+    "tally",
+    "verdicts",
+]
+
+ALL = PAPER_AGENTS
 NCBF, LOGISTIC, ECOLOG, UCB1, UCB2, TS1, TS2 = ALL
 FIVE = ALL[:5]
 """The agents of figures 1 to 3."""
@@ -32,7 +52,7 @@ class Claim(NamedTuple):
 
     text: str
     words: str
-    """of the paper; nothing if only its table says so"""
+    """of the paper; empty if only its table says so"""
     tested: str
     """what must be significant for the claim, in plain words"""
     rule: Rule
@@ -160,7 +180,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     "fig3": (_proposed_best(_FIGURE_3), _ucb_2_best(FIVE, _FIGURE_3), _follows_dimension([UCB1, UCB2], _FIGURE_3)),
     "fig4": (_ucb_2_best(ALL, _FIGURE_45), *_COMPETITIVE),
     "fig5": (_ucb_2_best(ALL, _FIGURE_45), *_COMPETITIVE),
-    # The text says of figure 6 only the last; the others are those of figures 4 and 5, on the same functions.
+    # About figure 6 the text says only the last; the others are those of figures 4 and 5, on the same functions.
     "fig6": (
         _ucb_2_best(ALL, _FIGURE_45),
         *_COMPETITIVE,
@@ -177,7 +197,7 @@ def measure_of(name: str) -> Measure:
 
 
 def verdicts(name: str, panels: Sequence[PanelResult]) -> list[Verdict]:
-    """What the numbers of a figure's panels say of every claim about it."""
+    """What the numbers of a figure's panels say about every claim about it."""
     if name not in CLAIMS:
         raise InputError(f"There are claims about the figures {', '.join(CLAIMS)}; got {name!r}. Choose one of these.")
     return [
@@ -188,7 +208,7 @@ def verdicts(name: str, panels: Sequence[PanelResult]) -> list[Verdict]:
 
 
 class Tally(NamedTuple):
-    """How often a claim was judged in which way."""
+    """How often a claim got each verdict."""
 
     claim: str
     agrees: int
@@ -202,7 +222,7 @@ class Tally(NamedTuple):
 
 
 def tally(judged: Iterable[Verdict]) -> list[Tally]:
-    """The verdicts on every claim, counted over panels, in the order in which the claims come."""
+    """Count the verdicts on every claim over panels, in the order of the claims."""
     found: dict[str, list[str]] = {}
     for verdict in judged:
         found.setdefault(verdict.claim, []).append(verdict.verdict)

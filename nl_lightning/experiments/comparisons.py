@@ -1,4 +1,4 @@
-"""When numbers of some seeds settle a claim about agents: pure functions from final numbers to a judgement.
+"""Whether the numbers of some seeds settle a claim about agents: pure functions from final numbers to a judgement.
 
 "A is better than B" is the paired t test over the seeds that both have, two-sided at 1 - LEVEL = 4%: the claim's
 direction is significant where the 96% interval of the difference lies on its side of zero. Seeds of a replay share the
@@ -12,7 +12,28 @@ import numpy as np
 
 from nl_lightning.core.statistics import LEVEL, Paired, paired, rate_variance
 from nl_lightning.experiments.results import AgentResult, PanelResult
-from nl_lightning.reporting.curves import CTR, Measure
+from nl_lightning.runs.summary import CTR, Measure
+
+__all__ = [
+    "AGREES",
+    "ALPHA",
+    "DISAGREES",
+    "NOT_SEPARABLE",
+    "VERDICTS",
+    "Comparison",
+    "Judgement",
+    "at_least",
+    "compare",
+    "describe",
+    "every",
+    "holm",
+    "least_clear",
+    "noted",
+    "probability",
+    "seeds",
+    "signed",
+    "without_numbers",
+]
 
 ALPHA = 1 - LEVEL
 """A p-value of at most this is significant."""
@@ -36,13 +57,13 @@ class Comparison(NamedTuple):
     first_mean: float
     second_mean: float
     advantage: Paired
-    """of the first: positive where it is better"""
+    """of the first: positive if it is better"""
     left_out: int
     """seeds without a number of both, mostly because TrainNN diverged"""
 
     @property
     def supporting(self) -> float:
-        """The p-value for the claim: 1 where the numbers lie on the other side, or are too few."""
+        """The p-value for the claim: 1 if the numbers point the other way, or are too few."""
         return self.advantage.p if self.advantage.n > 1 and self.advantage.mean > 0 else 1.0
 
     @property
@@ -81,7 +102,7 @@ def compare(
 
 
 def _click_variance(agent: AgentResult, rate: float) -> float:
-    """Of a CTR, by the chance of the clicks in the events that one seed accepts."""
+    """The variance of a CTR that is due to the randomness of clicks in the events that one seed accepts."""
     accepted = [count for count, final in zip(agent.accepted or [], agent.final, strict=False) if not np.isnan(final)]
     return rate_variance(rate, float(np.mean(accepted))) if accepted else 0.0
 
@@ -135,7 +156,7 @@ def every(comparisons: Sequence[Comparison], measure: Measure) -> Judgement:
 
 
 def _next(comparisons: Sequence[Comparison], decisive: int, measure: Measure) -> str:
-    """ "next ", where the decisive comparison is that of the best agent with the one behind it."""
+    """ "next ", if the decisive comparison is between the best agent and the second best."""
     if len({comparison.first for comparison in comparisons}) > 1 or len(comparisons) == 1:
         return ""
     behind = max(comparisons, key=lambda comparison: measure.better * comparison.second_mean)
@@ -143,7 +164,7 @@ def _next(comparisons: Sequence[Comparison], decisive: int, measure: Measure) ->
 
 
 def least_clear(comparisons: Sequence[Comparison]) -> Comparison:
-    """The one that speaks least for the claim: it decides a conjunction."""
+    """The comparison that supports the claim least: it decides a conjunction."""
     return min(comparisons, key=lambda comparison: (comparison.favour, comparison.advantage.mean))
 
 
@@ -151,7 +172,7 @@ def describe(comparison: Comparison, measure: Measure, before_second: str = "") 
     """A comparison with its numbers; a positive difference is in the claim's favour."""
     first, second, first_mean, second_mean, advantage, left_out = comparison
     digits = measure.digits
-    # CTRs differ by less than they are
+    # CTRs differ by less than their size
     finer = digits + 1 if measure is CTR else digits
     lost = f", {left_out} without a number left out" if left_out else ""
     if advantage.n < 2:
@@ -165,7 +186,7 @@ def describe(comparison: Comparison, measure: Measure, before_second: str = "") 
 
 
 def signed(value: float, digits: int) -> str:
-    """Rounded, and never a zero with a minus."""
+    """Rounded, without a negative zero."""
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
@@ -191,7 +212,7 @@ def without_numbers(panel: PanelResult, agents: Sequence[str]) -> Judgement | No
 
 
 def noted(judgement: Judgement, measure: Measure) -> Judgement:
-    """In a replay, with what seeds cannot tell."""
+    """For a replay, a note on the variance that seeds do not show."""
     if measure is not CTR:
         return judgement
     return judgement._replace(reason=f"{judgement.reason}; seeds share the log's clicks, whose chance is counted in")

@@ -1,4 +1,4 @@
-"""How far an experiment is: overall and by part, with the time left."""
+"""The progress of an experiment: overall and by part, with the time left."""
 
 import time
 from collections.abc import Callable
@@ -10,14 +10,16 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from nl_lightning.experiments.pool import Task, Tick
 
+__all__ = ["Display", "duration"]
+
 
 class Display:
-    """On a terminal a bar over all and a line for each part under way; elsewhere a line for each part that is finished.
+    """Shows a bar and a line for each running part on a terminal, and elsewhere a line for each finished part.
 
     Args:
         tasks: number of parts.
         cost: of all of them; the time left is that of the cost left, at the speed so far.
-        on_done: is told which part has come to its end.
+        on_done: called with every part that has finished.
     """
 
     def __init__(self, tasks: int, cost: float, console: Console, on_done: Callable[[Task], None]) -> None:
@@ -25,10 +27,10 @@ class Display:
         self.failures: dict[str, str] = {}
         self._ended = 0
         self._spent = 0.0
-        """cost of the parts that have come to their end"""
+        """cost of the finished parts"""
         self._costs: dict[str, float] = {}
         self._fractions: dict[str, float] = {}
-        """of those under way"""
+        """of the running parts"""
         self._started = time.monotonic()
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -52,10 +54,10 @@ class Display:
         self._progress.stop()
 
     def expect(self, task: Task) -> None:
-        """Know what a part costs before it is begun."""
+        """Register the cost of a part before it starts."""
         self._costs[task.name] = task.cost
 
-    # ---- what is told ---------------------------------------------------------------------------------------------
+    # ---- messages ---------------------------------------------------------------------------------------------
 
     def tick(self, name: str, tick: Tick) -> None:
         self._fractions[name] = tick.fraction
@@ -67,7 +69,7 @@ class Display:
 
     def done(self, task: Task, line: str) -> None:
         self._end(task)
-        # on_done may take its time, and may say something: the part is told of first.
+        # on_done may take a while and may print: the part is reported first.
         if self.console.is_terminal:
             self.console.print(f"{task.name}: {line}", highlight=False, markup=False)
         else:
@@ -88,15 +90,19 @@ class Display:
             self._progress.remove_task(self._lines.pop(task.name))
         self._show_overall()
 
+    def refresh(self) -> None:
+        """Draw the bars now instead of at the next refresh."""
+        self._progress.refresh()
+
     # ---- overall --------------------------------------------------------------------------------------------------
 
     def fraction(self) -> float:
-        """Of the cost of all parts, what is behind us."""
+        """The fraction of the cost of all parts that is done."""
         under_way = sum(self._costs.get(name, 0.0) * done for name, done in self._fractions.items())
         return min(1.0, (self._spent + under_way) / self.cost) if self.cost else 1.0
 
     def left(self) -> str:
-        """The time left, if what is left goes as fast as what is done."""
+        """The time left, assuming the speed so far."""
         done = self.fraction()
         if done <= 0.005:
             return "time left not known yet"

@@ -1,4 +1,4 @@
-"""RESULTS.md: what came out of the paper's experiments, written from the stored results of a directory."""
+"""RESULTS.md: the results of the paper's experiments, written from the files of a directory."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +13,9 @@ from nl_lightning.experiments.comparisons import ALPHA, VERDICTS
 from nl_lightning.experiments.figures import divergence
 from nl_lightning.experiments.results import FigureResult
 from nl_lightning.experiments.storage import Stored, load_all
-from nl_lightning.reporting.curves import CTR
+from nl_lightning.runs.summary import CTR
+
+__all__ = ["HEADINGS", "NAME", "document", "write"]
 
 NAME = "RESULTS.md"
 
@@ -23,7 +25,7 @@ HEADINGS = {name: f"Figure {name.removeprefix('fig')}" for name in CLAIMS if nam
     for log, text in _LOGS.items()
     for parameter in ("m", "kappa", "S")
 }
-"""How every figure is called in the text."""
+"""The name of every figure in the text."""
 
 _RULES = f"""\
 ## How a verdict is reached
@@ -62,7 +64,7 @@ _PROTOCOL = (
 
 
 def write(directory: Path) -> Path:
-    """Write RESULTS.md anew from whatever figures the directory has."""
+    """Write RESULTS.md from the figures that the directory has."""
     stored = load_all(directory)
     if not stored:
         raise InputError(

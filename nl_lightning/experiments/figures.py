@@ -9,13 +9,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nl_lightning.agents import AGENTS
 from nl_lightning.core.statistics import Interval, interval
+from nl_lightning.experiments.paper import PAPER_AGENTS
 from nl_lightning.experiments.results import AgentResult, FigureResult, PanelResult
-from nl_lightning.reporting.curves import CTR, MEASURES, Measure, over_seeds
+from nl_lightning.reporting.plots import over_seeds
+from nl_lightning.runs.summary import CTR, MEASURES, Measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+__all__ = [
+    "FORMATS",
+    "STYLES",
+    "Band",
+    "Style",
+    "band",
+    "curves_csv",
+    "divergence",
+    "draw",
+    "finals_csv",
+    "seeds_of",
+    "thinned",
+]
 
 FORMATS = ("png", "svg")
 
@@ -23,20 +38,20 @@ _POINTS = 60
 """Points of a curve, in the CSV as in the picture: an SVG of nine panels stays below half a megabyte."""
 
 _SALT = "nl-lightning"
-"""Names inside an SVG are drawn from this, not by chance: the same numbers give the same file."""
+"""Seeds the names inside an SVG, so that the same numbers give the same file."""
 
 
 class Style(NamedTuple):
-    """How an agent is drawn, in every figure alike."""
+    """How an agent is drawn, in all figures."""
 
     colour: str
     line: tuple[float, tuple[float, ...]]
-    """dashes and gaps, after an offset; none for a whole line"""
+    """offset, then dashes and gaps; empty for a solid line"""
 
 
 STYLES: dict[str, Style] = dict(
     zip(
-        AGENTS,
+        PAPER_AGENTS,
         (
             Style("#000000", (0, (6, 1.5, 1, 1.5))),
             Style("#56B4E9", (0, (1, 1.5))),
@@ -49,10 +64,10 @@ STYLES: dict[str, Style] = dict(
         strict=True,
     )
 )
-"""Okabe and Ito's colours, without the yellow that paper swallows; lines differ for whoever prints in grey."""
+"""Okabe and Ito's colours without yellow, which is hard to see on paper. Line styles differ for printing in grey."""
 
 _OTHER = Style("#7F7F7F", (0, ()))
-"""An agent that is not of the paper."""
+"""An agent that is not in the paper."""
 
 
 class Band(NamedTuple):
@@ -63,12 +78,12 @@ class Band(NamedTuple):
 
 
 def thinned(count: int, at_most: int) -> NDArray[np.int64]:
-    """The places of at most so many points out of ``count``, evenly, the first and the last among them."""
+    """Indices of at most ``at_most`` evenly spaced points out of ``count``, including the first and the last."""
     return np.unique(np.linspace(0, count - 1, min(count, at_most)).round().astype(np.int64))
 
 
 def band(result: AgentResult, at_most: int = _POINTS) -> Band | None:
-    """The mean curve with its interval; it ends where the first of the seeds does. None if all of them diverged."""
+    """The mean curve with its interval. It ends where the first seed ends; None if all seeds diverged."""
     alive = [i for i, seed in enumerate(result.seeds) if seed not in result.diverged]
     alive = [i for i in alive if not np.isnan(result.curves[i]).all()]
     if not alive:
@@ -82,7 +97,7 @@ def band(result: AgentResult, at_most: int = _POINTS) -> Band | None:
 
 
 def finals_csv(result: FigureResult) -> str:
-    """One row a panel, agent and seed: its final number, empty if its TrainNN diverged, and its settings."""
+    """One row per panel, agent and seed: its final number, empty if its TrainNN diverged, and its settings."""
     settings = list(dict.fromkeys(name for panel in result.panels for agent in panel.agents for name in agent.settings))
     rows = (
         [panel.name, agent.agent, seed, _number(final), int(seed in agent.diverged)]
@@ -95,7 +110,7 @@ def finals_csv(result: FigureResult) -> str:
 
 
 def curves_csv(result: FigureResult) -> str:
-    """One row a panel, agent and point of its mean curve, with the ends of its interval."""
+    """One row per panel, agent and point of its mean curve, with the bounds of its interval."""
     rows = (
         [panel.name, agent.agent, int(t), *(_number(value, 6) for value in values)]
         for panel in result.panels
@@ -107,7 +122,7 @@ def curves_csv(result: FigureResult) -> str:
 
 
 def draw(result: FigureResult, path: Path) -> None:
-    """The picture, PNG or SVG by the path's ending; the same numbers give the same bytes."""
+    """Draw the picture, PNG or SVG by the path's suffix. The same numbers give the same bytes."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -132,7 +147,7 @@ def draw(result: FigureResult, path: Path) -> None:
 
 
 def seeds_of(result: FigureResult) -> list[int]:
-    """How many seeds its agents have: one number if all have as many."""
+    """The numbers of seeds that its agents have: one number if they all have the same."""
     return sorted({len(agent.seeds) for panel in result.panels for agent in panel.agents})
 
 
@@ -172,7 +187,7 @@ def _draw_panel(axes: "Axes", panel: PanelResult, measure: Measure, rows: int) -
 
 
 def _legend(figure: Any, result: FigureResult) -> None:
-    """One for all panels, below them."""
+    """Draw one legend for all panels, below them."""
     from matplotlib.lines import Line2D
 
     named = dict.fromkeys(agent.agent for panel in result.panels for agent in panel.agents)
@@ -193,7 +208,7 @@ def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _number(value: float, digits: int | None = None) -> str:
-    """As short as it can be read back, or to so many digits; nothing for NaN."""
+    """The shortest text that reads back exactly, or one with so many digits; empty for NaN."""
     if np.isnan(value):
         return ""
     return repr(float(value)) if digits is None else f"{value:.{digits}g}"

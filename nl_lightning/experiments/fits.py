@@ -1,7 +1,7 @@
-"""One fit of an experiment in a run directory of its own: begun, gone on with, or found finished.
+"""One fit of an experiment in its own run directory: started, resumed, or found finished.
 
-The directory is that of any run: ``python -m nl_lightning fit --config`` takes its config.yaml. Fits are made by
-Lightning's Trainer itself, because to parse a config takes longer than many of them.
+The directory is that of any run: ``python -m nl_lightning fit --config`` takes its config.yaml. Fits use
+Lightning's Trainer directly, because parsing a config takes longer than many of them.
 """
 
 import importlib
@@ -19,20 +19,25 @@ from lightning.pytorch.loggers import Logger
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.core.errors import TrainNNDiverged
-from nl_lightning.core.files import BesideCheckpointIO, write_beside
+from nl_lightning.core.files import write_beside
 from nl_lightning.environments import Environment
 from nl_lightning.experiments.paper import Description
+from nl_lightning.reporting.conclusion import conclude
 from nl_lightning.rollout.data import BanditData
-from nl_lightning.runs.recorder import Checkpoints, Recorder, RunDirectory
+from nl_lightning.runs.checkpoints import BesideCheckpointIO, Checkpoints
+from nl_lightning.runs.directory import RunDirectory
+from nl_lightning.runs.recorder import Recorder
+
+__all__ = ["Fit", "OnRounds", "Ticks", "drop_rounds", "environment_of", "run"]
 
 _CHECKPOINT_EVERY = 10
 """calls of TrainNN"""
 
 _FROM_ENVIRONMENT = ("dim", "blocks")
-"""What an agent has from its environment, and a config need not say."""
+"""Arguments that an agent takes from its environment, so that a config need not have them."""
 
 OnRounds = Callable[[int], None]
-"""Is told the rounds so far, after every call of TrainNN."""
+"""Called with the number of rounds so far, after every call of TrainNN."""
 
 
 class Fit(NamedTuple):
@@ -46,7 +51,7 @@ class Fit(NamedTuple):
     rounds: int
 
     def config(self) -> dict[str, Any]:
-        """As ``fit --config`` takes it, with every default, so that ``fit --resume`` finds the same settings."""
+        """The config for ``fit --config``, with every default, so that ``fit --resume`` finds the same settings."""
         agent, where = AGENTS[self.agent], self.directory
         settings = _complete(agent, self.settings)
         return {
@@ -72,9 +77,9 @@ class Fit(NamedTuple):
 
 
 def environment_of(description: Description) -> Environment:
-    """The environment; the last ones are kept, because to read a data set may take longer than to fit an agent on it.
+    """The environment. The last ones are cached, because reading a data set may take longer than a fit.
 
-    An environment begins anew with every fit.
+    An environment starts afresh with every fit.
     """
     return _environment(description.class_path, json.dumps(description.init_args, sort_keys=True))
 
@@ -94,7 +99,7 @@ def _class(description: Description) -> Callable[..., Any]:
 
 
 def _complete(made: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Arguments with the defaults of those that are not given, also of base classes that they are handed on to."""
+    """The given arguments and the defaults of all others, including those of base classes."""
     known: dict[str, Any] = {}
     for kind in reversed(inspect.getmro(made)):  # type: ignore[arg-type]
         if "__init__" in vars(kind):
@@ -104,7 +109,7 @@ def _complete(made: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]
 
 
 class Ticks(L.Callback):
-    """Tells how far a fit is."""
+    """Reports the progress of a fit."""
 
     def __init__(self, on_rounds: OnRounds) -> None:
         self.on_rounds = on_rounds
@@ -114,7 +119,7 @@ class Ticks(L.Callback):
 
 
 def run(fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[Logger] | None = None) -> dict[str, Any]:
-    """The summary of a fit that has come to its end; one that was cut off goes on from its checkpoint."""
+    """Run a fit to its end and return its summary. An interrupted fit resumes from its checkpoint."""
     directory = RunDirectory(fit.directory)
     if directory.config.exists():
         directory.check_same(fit.config())
@@ -122,7 +127,7 @@ def run(fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[L
     if summary and summary["finished"]:
         return summary
     agent = AGENTS[fit.agent](dim=environment.dim, blocks=environment.blocks, **fit.settings)
-    recorder = Recorder(fit.directory, picture=bool(loggers))
+    recorder = Recorder(fit.directory, conclude=conclude if loggers else None)
     trainer = L.Trainer(
         max_epochs=1,
         accelerator="cpu",
@@ -141,7 +146,7 @@ def run(fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[L
         try:
             trainer.fit(agent, datamodule=BanditData(environment, fit.rounds), ckpt_path=resumed)
         except TrainNNDiverged:
-            # That no replica came through is a result.
+            # That every replica diverged is a result, too.
             recorder.record_divergence(trainer, agent)
     summary = directory.read_summary()
     assert summary is not None
@@ -149,7 +154,7 @@ def run(fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[L
 
 
 def drop_rounds(directory: Path) -> None:
-    """Leave of a grid search what it came to: of its rounds and its state nothing is needed any more."""
+    """Keep only the summary of a grid search: its rounds and its checkpoint are not needed any more."""
     run = RunDirectory(directory)
     summary = run.read_summary()
     assert summary is not None

@@ -20,7 +20,9 @@ from nl_lightning.experiments.parts import finished, network, of_replicas, param
 from nl_lightning.experiments.pool import Tell
 from nl_lightning.experiments.results import FigureResult, PanelResult
 from nl_lightning.experiments.shared import read_settings, settle_settings
-from nl_lightning.reporting import curves as report
+from nl_lightning.runs.summary import CTR
+
+__all__ = ["LOGS", "Case", "LogName", "ReplayPart", "cases", "notes", "parts", "prepare", "results", "simulated_log"]
 
 LogName = Literal["obd", "simulated"]
 LOGS: dict[LogName, str] = {
@@ -35,7 +37,7 @@ Case = tuple[float, float]
 
 
 def cases(m: int | None) -> list[Case]:
-    """kappa and S of the replicas of a run: those of the paper's table, and no combination of both."""
+    """kappa and S of the replicas of a run: only the pairs of the paper's table."""
     base = paper.REPLAY_BASE
     found = [(base["kappa"], base["S"])]
     if m in (None, base["m"]):
@@ -49,11 +51,11 @@ class ReplayPart(NamedTuple):
 
     log: LogName
     m: int | None
-    """None of a linear agent"""
+    """None for a linear agent"""
     agent: str
     scale: paper.Scale
     root: Path
-    tracked: tracking.Group | None = None
+    tracked: tracking.WandbGroup | None = None
 
     @property
     def figure(self) -> str:
@@ -123,11 +125,11 @@ class ReplayPart(NamedTuple):
         return [number for number, (other, _) in enumerate(self.replicas) if other == case]
 
 
-def parts(log: LogName, scale: paper.Scale, root: Path, tracked: tracking.Group | None = None) -> list[ReplayPart]:
+def parts(log: LogName, scale: paper.Scale, root: Path, tracked: tracking.WandbGroup | None = None) -> list[ReplayPart]:
     widths = [int(m) for m in paper.REPLAY_VARIED["m"]]
     return [
         ReplayPart(log, m, agent, scale, root, tracked)
-        for agent in AGENTS
+        for agent in paper.PAPER_AGENTS
         for m in ([None] if agent in paper.LINEAR else widths)
     ]
 
@@ -140,7 +142,7 @@ def simulated_log(root: Path) -> Path:
 
 
 def prepare(logs: Sequence[LogName], scale: paper.Scale, root: Path) -> None:
-    """What must be there before the first replay: nu and lam, and the logs."""
+    """Prepare what the replays need: nu and lam, and the logs."""
     from replay.formats.sample import bundled_log
     from replay.simulation.simulate import make_log
     from replay.simulation.simulated_world import World
@@ -168,7 +170,7 @@ def results(log: LogName, scale: paper.Scale, root: Path) -> list[FigureResult]:
         for column, value in enumerate(values):
             setting = {**paper.REPLAY_BASE, varied: value}
             agents = []
-            for agent in AGENTS:
+            for agent in paper.PAPER_AGENTS:
                 m = int(setting["m"])
                 part = by_run[agent, None if agent in paper.LINEAR else m]
                 summary = summaries[part.name]
@@ -184,11 +186,11 @@ def results(log: LogName, scale: paper.Scale, root: Path) -> list[FigureResult]:
             FigureResult(
                 name=f"{log}-{varied}",
                 title=_title(log, varied),
-                measure=report.CTR.name,
+                measure=CTR.name,
                 panels=panels,
                 verdicts=[],
                 tuning=[],
-                notes=_notes(log, varied, scale, used, next(s for s in summaries.values() if s), shared),
+                notes=notes(log, varied, scale, used, next(s for s in summaries.values() if s), shared),
                 seconds=total,
             )
         )
@@ -202,7 +204,7 @@ def _title(log: LogName, varied: str) -> str:
     return f"{data}: replay evaluation with varying {what}, while fixing {fixed}"
 
 
-def _notes(
+def notes(
     log: LogName,
     varied: str,
     scale: paper.Scale,
@@ -210,26 +212,27 @@ def _notes(
     summary: Mapping[str, Any],
     shared: Mapping[str, Mapping[str, Any]],
 ) -> list[str]:
+    """What a reader of a figure must know: the log, how much of it was used, and where nu and lam come from."""
     about = summary["log"]
-    notes = [f"The log is {LOGS[log]}: {about['events']:,} events with {about['clicks']:,} clicks."]
+    lines = [f"The log is {LOGS[log]}: {about['events']:,} events with {about['clicks']:,} clicks."]
     accepted = [row["accepted"] for row in rows if row["diverged_at"] is None]
     if accepted and min(accepted) < scale.horizon:
-        notes.append(
+        lines.append(
             f"T = {scale.horizon:,}, but the log ends before: agents accepted {min(accepted):,} to "
             f"{max(accepted):,} events, and a CTR is that of the events an agent accepted."
         )
     if varied == "m":
-        notes.append(f"{' and '.join(paper.LINEAR)} have no network: their run counts for every m.")
+        lines.append(f"{' and '.join(paper.LINEAR)} have no network: their run counts for every m.")
     listed = "; ".join(f"{agent} nu {s['nu']:g}, lam {s['lam']:g}" for agent, s in shared.items())
-    notes.append(f"nu and lam do not change: {listed}.")
+    lines.append(f"nu and lam do not change: {listed}.")
     searched = list(dict.fromkeys(panel for s in shared.values() for panel in s["panels"]))
     if searched:
-        notes.append(f"They have the best mean rank over the grids that were searched before: {', '.join(searched)}.")
+        lines.append(f"They have the best mean rank over the grids that were searched before: {', '.join(searched)}.")
     without = [agent for agent, s in shared.items() if not s["panels"]]
     if without:
-        notes.append(f"No grid was searched before for {', '.join(without)}: nu and lam are defaults.")
+        lines.append(f"No grid was searched before for {', '.join(without)}: nu and lam are defaults.")
     if scale.replay_seeds != paper.PAPER.replay_seeds:
-        notes.append(f"{scale.replay_seeds} seeds (the paper: {paper.PAPER.replay_seeds}).")
+        lines.append(f"{scale.replay_seeds} seeds (the paper: {paper.PAPER.replay_seeds}).")
     if scale.horizon != paper.PAPER.horizon:
-        notes.append(f"T = {scale.horizon:,} (the paper: {paper.PAPER.horizon:,}).")
-    return notes
+        lines.append(f"T = {scale.horizon:,} (the paper: {paper.PAPER.horizon:,}).")
+    return lines

@@ -1,11 +1,44 @@
-"""What the paper did, as data: its figures, their panels, the agents in them, and every fixed setting."""
+"""The paper's experiments as data: figures, panels, agents and every fixed setting."""
 
 from typing import Any, NamedTuple
 
-from nl_lightning.agents import AGENTS
+__all__ = [
+    "DEFAULTS",
+    "FIGURES",
+    "FIRST_TUNING_SEED",
+    "FIXED",
+    "GRID",
+    "LINEAR",
+    "LR",
+    "NETWORK",
+    "PAPER",
+    "PAPER_AGENTS",
+    "POOLS",
+    "QUICK",
+    "REPLAY",
+    "REPLAY_BASE",
+    "REPLAY_VARIED",
+    "SIMULATED_LOG",
+    "WITHOUT_THOMPSON",
+    "Description",
+    "Figure",
+    "Panel",
+    "Scale",
+]
+
+PAPER_AGENTS = (
+    "NCBF-UCB",
+    "Logistic-UCB-1",
+    "ada-OFU-ECOLog",
+    "NeuralLog-UCB-1",
+    "NeuralLog-UCB-2",
+    "NeuralLog-TS-1",
+    "NeuralLog-TS-2",
+)
+"""The agents of the paper, in the order of its tables. ``AGENTS`` may have more."""
 
 GRID = (0.01, 0.1, 1.0, 10.0, 100.0)
-"""What nu and lam are chosen from, each."""
+"""Values that nu and lam are each chosen from."""
 
 FIXED: dict[str, Any] = {"kappa": 10.0, "S": 1.0, "steps": 100, "update_every": 50}
 """Settings of every agent in figures 1 to 6."""
@@ -25,7 +58,7 @@ no order of a data set's rows."""
 LINEAR = ("Logistic-UCB-1", "ada-OFU-ECOLog")
 """Agents without a network: they have no width m."""
 
-WITHOUT_THOMPSON = tuple(name for name, agent in AGENTS.items() if agent.default_exploration != "thompson")
+WITHOUT_THOMPSON = PAPER_AGENTS[:5]
 """The five agents of figures 1 to 3."""
 
 
@@ -38,18 +71,18 @@ class Scale(NamedTuple):
     horizon: int
     """T"""
     grid: tuple[float, ...]
-    """what nu and lam are chosen from, each"""
+    """values that nu and lam are each chosen from"""
     replay_seeds: int
     """of the table on the Open Bandit Dataset"""
     events: int
-    """of the simulated log, which is ours and not the paper's"""
+    """of the simulated log, which is not in the paper"""
 
 
 PAPER = Scale(seeds=10, tuning_seeds=3, horizon=2000, grid=GRID, replay_seeds=5, events=200_000)
 """The paper does not say on which seeds it searched the grid; three others than those of the final runs are ours."""
 
 QUICK = Scale(seeds=3, tuning_seeds=1, horizon=500, grid=(0.01, 1.0), replay_seeds=2, events=20_000)
-"""To see that all works, in minutes. Its numbers say little."""
+"""For checking in minutes that everything works. Its numbers mean little."""
 
 
 class Description(NamedTuple):
@@ -71,18 +104,18 @@ class Panel(NamedTuple):
     row: int
     column: int
     lr: tuple[float, ...] = LR
-    """steps of TrainNN, the next one where with the one before no setting of the grid comes through"""
+    """steps of TrainNN; the next one is tried if every setting of the grid diverges on some tuning seed"""
 
 
 class Figure(NamedTuple):
-    """A figure of regrets."""
+    """A figure that shows regret."""
 
     name: str
     title: str
     panels: tuple[Panel, ...]
     agents: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    """where ours differs from what the paper prints"""
+    """where we differ from the paper"""
 
 
 # ---- the figures -----------------------------------------------------------------------------------------------------
@@ -97,8 +130,8 @@ _FORMULAS = {
 }
 
 _STEPS = {"mnist": LR[2:]}
-"""With longer ones TrainNN does not diverge on mnist, but its networks learn less, and with 0.01 nothing: on tuning
-seeds the shortest was the best one for NeuralLog-UCB-2."""
+"""With longer steps TrainNN does not diverge on mnist, but the networks learn less, and nothing with 0.01. On tuning
+seeds the shortest step was the best one for NeuralLog-UCB-2."""
 
 _FEATURES = {"mnist": 196, "mushroom": 22, "shuttle": 9, "magic": 10, "banknote": 4, "phoneme": 5}
 
@@ -136,7 +169,6 @@ def _dimensions(*names: str) -> tuple[Panel, ...]:
 _NONLINEAR = "Comparison of cumulative regret of baseline algorithms for nonlinear reward functions"
 _REAL = "Comparison of cumulative regret of baseline algorithms for real-world datasets"
 _VARYING = r"Comparison of cumulative regret of baseline algorithms with varying effective dimension $\widetilde{d}$"
-_ALL = tuple(AGENTS)
 _POOLS_NOTE = (
     "Low, middle and high effective dimension are pools of 10, 50 and 10,000 vectors that arms are drawn from."
 )
@@ -165,9 +197,9 @@ FIGURES: dict[str, Figure] = {
             ),
         ),
         Figure("fig3", _VARYING, _dimensions("h1", "h2", "h3"), WITHOUT_THOMPSON, (_POOLS_NOTE,)),
-        Figure("fig4", _NONLINEAR, _functions("h4", "h5", "h6"), _ALL),
-        Figure("fig5", _REAL, _data_sets("magic", "banknote", "phoneme"), _ALL, (_ROWS_NOTE,)),
-        Figure("fig6", _VARYING, _dimensions("h4", "h5", "h6"), _ALL, (_POOLS_NOTE,)),
+        Figure("fig4", _NONLINEAR, _functions("h4", "h5", "h6"), PAPER_AGENTS),
+        Figure("fig5", _REAL, _data_sets("magic", "banknote", "phoneme"), PAPER_AGENTS, (_ROWS_NOTE,)),
+        Figure("fig6", _VARYING, _dimensions("h4", "h5", "h6"), PAPER_AGENTS, (_POOLS_NOTE,)),
     )
 }
 
@@ -178,17 +210,17 @@ REPLAY: dict[str, Any] = {"candidates": "affinity", "arms": 5}
 """The protocol: the logged item and the four others with the user's highest affinity."""
 
 REPLAY_BASE = {"m": 20, "kappa": 50.0, "S": 1.0}
-"""What holds where nothing else is said."""
+"""Values of the parameters that a figure does not vary."""
 
 REPLAY_VARIED: dict[str, tuple[float, ...]] = {
     "m": (20, 50, 100),
     "kappa": (50.0, 100.0, 200.0),
     "S": (1.0, 10.0, 100.0),
 }
-"""What each of its three figures varies."""
+"""Values of the parameter that each of the three figures varies."""
 
 SIMULATED_LOG: dict[str, Any] = {"ctr": 0.05, "seed": 0}
-"""The simulated log that stands beside the bundled sample, which has too few clicks to tell agents apart."""
+"""A simulated log beside the bundled sample, which has too few clicks to tell agents apart."""
 
 DEFAULTS: dict[str, dict[str, float]] = {
     "NCBF-UCB": {"nu": 0.01, "lam": 0.1},
@@ -199,4 +231,4 @@ DEFAULTS: dict[str, dict[str, float]] = {
     "NeuralLog-TS-1": {"nu": 0.1, "lam": 10.0},
     "NeuralLog-TS-2": {"nu": 0.01, "lam": 10.0},
 }
-"""nu and lam of the replay where no grid was searched: what ``reproduce all`` settled on (results/RESULTS.md)."""
+"""nu and lam of the replay if no grid was searched: those that ``reproduce all`` chose (results/RESULTS.md)."""

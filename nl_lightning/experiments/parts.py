@@ -18,12 +18,30 @@ from nl_lightning.experiments import fits, paper, tracking
 from nl_lightning.experiments.fits import Fit
 from nl_lightning.experiments.pool import Tell, Tick
 from nl_lightning.experiments.results import AgentResult
-from nl_lightning.reporting import curves as report
-from nl_lightning.runs.recorder import RunDirectory
+from nl_lightning.reporting.curves import read_curves
+from nl_lightning.reporting.tables import estimate
+from nl_lightning.runs.directory import RunDirectory
+from nl_lightning.runs.summary import CTR, MEASURES, REGRET
+
+__all__ = [
+    "Chosen",
+    "Part",
+    "Search",
+    "finished",
+    "network",
+    "nothing",
+    "of_figure",
+    "of_replicas",
+    "parameters",
+    "search_directory",
+    "seconds",
+    "ticks",
+    "width",
+]
 
 
 class Chosen(NamedTuple):
-    """What a grid search came to."""
+    """The result of a grid search."""
 
     nu: float
     lam: float
@@ -33,7 +51,7 @@ class Chosen(NamedTuple):
 
 
 class Search(NamedTuple):
-    """A grid search that is finished: the step of TrainNN, and its summary."""
+    """A finished grid search: the step of TrainNN, and its summary."""
 
     lr: float
     summary: dict[str, Any]
@@ -45,7 +63,7 @@ class Search(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether a setting came through on all tuning seeds, so that no shorter step need be tried."""
+        """Whether some setting did not diverge on any tuning seed, so that no shorter step need be tried."""
         choice = self.chosen()
         return choice is not None and not choice.diverged
 
@@ -59,7 +77,7 @@ class Part(NamedTuple):
     scale: paper.Scale
     root: Path
     """of all run directories"""
-    tracked: tracking.Group | None = None
+    tracked: tracking.WandbGroup | None = None
     """W&B's group of runs, if there is one"""
 
     @property
@@ -76,7 +94,7 @@ class Part(NamedTuple):
 
     @property
     def costs(self) -> tuple[float, float]:
-        """About the seconds of the grid search and of the final run."""
+        """Estimated seconds of the grid search and of the final run."""
         searched = len(self.scale.grid) ** 2 * self.scale.tuning_seeds
         size = parameters(self.agent, self.panel.features, paper.NETWORK["width"])
         return seconds(searched, self.scale.horizon, size), seconds(self.scale.seeds, self.scale.horizon, size)
@@ -98,12 +116,12 @@ class Part(NamedTuple):
         return self._fit(self.directory, settings, 0)
 
     def _fit(self, directory: Path, settings: Mapping[str, Any], seed: int) -> Fit:
-        # Also where only seeds differ: one that diverges is marked, and the others stay.
+        # Also if only seeds differ: a seed that diverges is marked, and the others continue.
         fixed = {**paper.FIXED, **network(self.agent), "seed": seed, "on_divergence": "mark"}
         return Fit(directory, self.agent, {**fixed, **settings}, self.panel.environment, self.scale.horizon)
 
     def run(self, tell: Tell) -> str:
-        """Run what is not finished; a line on what came out."""
+        """Run what is not finished, and return a line about the result."""
         environment = fits.environment_of(self.panel.environment)
         searched, horizon = self.costs[0] / self.cost, self.scale.horizon
         for lr in self.panel.lr:
@@ -122,9 +140,9 @@ class Part(NamedTuple):
         row = summary["over_replicas"][0]
         lost = f", {row['diverged']} of {self.scale.seeds} seeds diverged" if row["diverged"] else ""
         step = f", lr {choice.lr:g}" if choice.lr != paper.LR[0] else ""
-        return f"regret {report.estimate(row, report.REGRET)[0]} with nu {choice.nu:g}, lam {choice.lam:g}{step}{lost}"
+        return f"regret {estimate(row, REGRET)[0]} with nu {choice.nu:g}, lam {choice.lam:g}{step}{lost}"
 
-    # ---- what came out --------------------------------------------------------------------------------------------
+    # ---- the result --------------------------------------------------------------------------------------------
 
     @property
     def finished(self) -> bool:
@@ -177,7 +195,7 @@ class Part(NamedTuple):
         ]
 
     def note(self) -> str | None:
-        """Where the step is not the paper's, and why."""
+        """Says if the step is not the paper's, and why."""
         *before, search = self.searches()
         if not before:
             return None
@@ -189,7 +207,7 @@ class Part(NamedTuple):
 
 
 def of_figure(
-    figure: paper.Figure, scale: paper.Scale, root: Path, tracked: tracking.Group | None = None
+    figure: paper.Figure, scale: paper.Scale, root: Path, tracked: tracking.WandbGroup | None = None
 ) -> list[Part]:
     return [Part(figure.name, panel, agent, scale, root, tracked) for panel in figure.panels for agent in figure.agents]
 
@@ -198,12 +216,12 @@ def of_figure(
 
 
 def network(agent: str, m: int = paper.NETWORK["width"]) -> dict[str, Any]:
-    """Settings of the network, of an agent that has one."""
+    """Settings of the network, for an agent that has one."""
     return {} if agent in paper.LINEAR else {**paper.NETWORK, "width": m}
 
 
 def width(agent: str, m: int) -> dict[str, float]:
-    """m among an agent's settings, if it has one."""
+    """The width m, for an agent that has a network."""
     return {} if agent in paper.LINEAR else {"m": m}
 
 
@@ -212,14 +230,15 @@ def parameters(agent: str, features: int, m: int) -> int:
 
 
 def seconds(replicas: int, rounds: int, parameters: int) -> float:
-    """About what a fit takes on one core: rounds of all replicas, and the sums of TrainNN, which grow with them."""
+    """Estimated seconds of a fit on one core: the rounds of all replicas, and TrainNN, whose sums grow with them."""
     return 0.1 + rounds * (5e-4 + replicas * (2e-5 + 1e-7 * parameters + 2.2e-10 * rounds * parameters))
 
 
 def ticks(tell: Tell, stage: str, total: int, start: float, end: float) -> fits.OnRounds:
-    """Tell how far a fit is whose beginning and end are these fractions of a part: TrainNN grows with the rounds."""
+    """Report the progress of a fit that takes the fractions ``start`` to ``end`` of a part."""
 
     def on_rounds(played: int) -> None:
+        # TrainNN takes longer with every round
         tell(Tick(stage, played, total, start + (end - start) * (played / total) ** 1.5))
 
     on_rounds(0)
@@ -227,7 +246,7 @@ def ticks(tell: Tell, stage: str, total: int, start: float, end: float) -> fits.
 
 
 def finished(directory: Path) -> dict[str, Any] | None:
-    """The summary of a run that has come to its end."""
+    """The summary of a finished run; None if the run is not finished."""
     summary = RunDirectory(directory).read_summary()
     return summary if summary and summary["finished"] else None
 
@@ -240,14 +259,14 @@ def of_replicas(
     directory: Path, summary: Mapping[str, Any], settings: dict[str, float], replicas: Sequence[int]
 ) -> AgentResult:
     """The result of some replicas of a run."""
-    measure = report.MEASURES[summary["measure"]]
+    measure = MEASURES[summary["measure"]]
     rows = [summary["replicas"][replica] for replica in replicas]
-    curves = report.read_curves(RunDirectory(directory).rounds, len(summary["replicas"]), measure)
+    curves = read_curves(RunDirectory(directory).rounds, len(summary["replicas"]), measure)
     lost = [row["seed"] for row in rows if row["diverged_at"] is not None]
     final = [np.nan if row["seed"] in lost or row[measure.name] is None else row[measure.name] for row in rows]
     seeds = [row["seed"] for row in rows]
     value = curves.value[list(replicas)]
-    accepted = [row["accepted"] for row in rows] if measure is report.CTR else None
+    accepted = [row["accepted"] for row in rows] if measure is CTR else None
     final_array = np.array(final, dtype=np.float64)
     return AgentResult(summary["agent"], settings, seeds, curves.t, value, final_array, lost, accepted)
 

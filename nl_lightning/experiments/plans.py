@@ -1,4 +1,4 @@
-"""What was asked for in an output directory, so that what is resumed is the same."""
+"""What an output directory was asked for, so that only the same is resumed."""
 
 import json
 from collections.abc import Mapping
@@ -9,6 +9,8 @@ from typing import Any
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
 from nl_lightning.experiments.paper import Scale
+
+__all__ = ["REPLAY", "check", "identity", "plan", "store"]
 
 REPLAY = ("obd", "simulated")
 
@@ -27,7 +29,7 @@ def plan(figure: str, scale: Scale) -> dict[str, Any]:
 
 
 def check(root: Path, plans: Mapping[str, dict[str, Any]], resume: bool) -> None:
-    """Refuse what would mix with runs of before, or stand in for them."""
+    """Refuse to mix with, or to replace, earlier runs."""
     for figure, wanted in plans.items():
         path = _path(root, figure)
         if not path.exists():

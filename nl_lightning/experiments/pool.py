@@ -1,4 +1,4 @@
-"""Tasks in worker processes: the largest first, with the time left, and none that takes others down when it fails."""
+"""Tasks in worker processes: the largest first; a task that fails does not affect the others."""
 
 import contextlib
 import multiprocessing
@@ -14,9 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 from nl_lightning.core.errors import InputError
 
+__all__ = ["Outcome", "Stage", "Task", "Tell", "Tick", "Watch", "cores", "reason", "run", "stuck"]
+
 
 class Tick(NamedTuple):
-    """How far a task is."""
+    """The progress of a task."""
 
     stage: str
     """such as ``tuning`` or ``final``"""
@@ -48,11 +50,11 @@ class Stage(NamedTuple):
 
     tasks: Sequence[Task]
     prepare: Callable[[], None] = lambda: None
-    """what is done before them, once the stage before is through"""
+    """called before them, once the previous stage is finished"""
 
 
 class Watch(Protocol):
-    """Who is told how the tasks get on."""
+    """Receives the progress of tasks."""
 
     def tick(self, name: str, tick: Tick) -> None: ...
 
@@ -62,7 +64,7 @@ class Watch(Protocol):
 
 
 class Outcome(NamedTuple):
-    """A line on what came out, or why nothing did."""
+    """A line about the result, or the reason why there is none."""
 
     line: str = ""
     error: str | None = None
@@ -108,7 +110,7 @@ def _attempt(task: Task, tell: Tell) -> Outcome:
 
 
 def reason(error: BaseException) -> str:
-    """What a user can mend is told by its text; of anything else we want to know where it was."""
+    """The text of an error that a user can fix; for any other error also where it was raised."""
     mendable = isinstance(error, (InputError, OSError))
     return str(error) if mendable else "".join(traceback.format_exception(error)).rstrip()
 
@@ -132,14 +134,14 @@ def _run_here(stages: Sequence[Stage], watch: Watch) -> None:
 # ---- in workers ------------------------------------------------------------------------------------------------------
 
 _PATIENCE = 0.2
-"""Seconds between two looks at what workers tell."""
+"""Seconds between two checks for messages from workers."""
 
 _ticks: Any = None
-"""In a worker: the queue on which it tells how far it is."""
+"""In a worker: the queue for its progress."""
 
 
 def _begin(ticks: Any, threads: int) -> None:
-    """What a worker does first."""
+    """Prepare a worker."""
     global _ticks
     _ticks = ticks
     # What it still had to tell must not keep a worker from ending.
@@ -149,9 +151,9 @@ def _begin(ticks: Any, threads: int) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
 
-    from nl_lightning.core import lightning_logging as chatter
+    from nl_lightning.core import lightning_logging
 
-    chatter.silence()
+    lightning_logging.silence()
     torch.set_num_threads(threads)
 
 
@@ -240,7 +242,7 @@ _NOT_BEGUN = "it was not begun: a worker process was killed before."
 def _as_completed(
     futures: dict["Future[Outcome]", Task], ticks: Any, watch: Watch, begun: set[str]
 ) -> Iterator["Future[Outcome]"]:
-    """Futures as they come to their end, and in between what is told of the others."""
+    """Yield futures as they finish, and report the progress of the others meanwhile."""
     waiting = set(futures)
     while waiting:
         ended, waiting = wait(waiting, timeout=_PATIENCE, return_when=FIRST_COMPLETED)

@@ -1,7 +1,5 @@
-"""``reproduce``: run the paper's experiments, and say of each of its claims whether our numbers agree."""
+"""A reproduction of the paper's experiments: runs their parts, and judges each of the paper's claims."""
 
-import argparse
-import os
 import shlex
 import sys
 import time
@@ -13,115 +11,28 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from nl_lightning.core import lightning_logging as chatter
-from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
-from nl_lightning.core.files import output_directory
 from nl_lightning.experiments import claims, document, fits, obd, paper, parts, plans, pool, storage, tracking
 from nl_lightning.experiments.display import Display, duration
 from nl_lightning.experiments.obd import ReplayPart
 from nl_lightning.experiments.parts import Part
 from nl_lightning.experiments.results import FigureResult, PanelResult, Verdict
 
-WHAT = (*paper.FIGURES, "obd", "all")
+__all__ = ["Asked", "Reproduction", "finish", "results"]
 
 _ORDER = [*paper.FIGURES, *(f"{log}-{varied}" for log in obd.LOGS for varied in paper.REPLAY_VARIED)]
-"""of results, whichever comes first"""
-
-_EPILOG = """examples:
-  python -m nl_lightning reproduce fig1                 figure 1 as in the paper: 10 seeds, T = 2000, the whole grid
-  python -m nl_lightning reproduce all --quick          everything, reduced, in minutes: to see that it works
-  python -m nl_lightning reproduce all --resume         go on with what was stopped; finished parts are kept
-  python -m nl_lightning reproduce fig2 --data DIR      with DIR/mnist.parquet, DIR/mushroom.parquet, ...
-  python -m nl_lightning reproduce fig4 --seeds 20 --out runs/more-seeds
-
-A part is one agent in one panel: a grid search over nu and lam on seeds of its own, then the final run with the best
-setting. Settings whose TrainNN diverges are marked and never chosen where another one does not. --out gets RESULTS.md,
-and of each figure a picture and its numbers; --out/runs has the run directory of every part."""
-
-
-def main(arguments: Sequence[str]) -> None:
-    options = _parser().parse_args(arguments)
-    check_whole(1, **{"--jobs": options.jobs})
-    if options.data is not None:
-        if not options.data.is_dir():
-            raise InputError(f"--data must be a directory with the data sets; there is none at {options.data}.")
-        os.environ["NL_LIGHTNING_DATA"] = str(options.data.resolve())
-    chatter.silence()
-    wanted = list(WHAT[:-1]) if "all" in options.what else list(dict.fromkeys(options.what))
-    asked = _asked(options)
-    out = output_directory(options.out)
-    try:
-        complete = Reproduction(wanted, asked, out, options.resume, options.wandb).run(options.jobs)
-    except KeyboardInterrupt:
-        resume = [] if options.resume else ["--resume"]
-        again = shlex.join(["python", "-m", "nl_lightning", "reproduce", *arguments, *resume])
-        told = f"Stopped. Finished parts are kept, and others have checkpoints; go on with: {again}"
-        if pool.stuck:
-            print(told, file=sys.stderr, flush=True)
-            os._exit(1)
-        sys.exit(told)
-    if not complete:
-        sys.exit(1)
-
-
-def _parser() -> argparse.ArgumentParser:
-    paper_scale, quick = paper.PAPER, paper.QUICK
-    parser = argparse.ArgumentParser(
-        prog="python -m nl_lightning reproduce",
-        description="Run the paper's experiments, and say of each of its claims whether the numbers agree.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("what", nargs="+", choices=WHAT, metavar="WHAT", help=f"what to run: {', '.join(WHAT)}")
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        help=f"of the final runs; default: {paper_scale.seeds}, for obd {paper_scale.replay_seeds}, as in the paper",
-    )
-    parser.add_argument(
-        "--tuning-seeds", type=int, help=f"of the grid search; default: {paper_scale.tuning_seeds} others"
-    )
-    parser.add_argument("--horizon", type=int, help=f"rounds T; default: {paper_scale.horizon}")
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help=f"minutes instead of hours: {quick.seeds} seeds (obd: {quick.replay_seeds}), T = {quick.horizon}, nu and "
-        f"lam of {', '.join(f'{value:g}' for value in quick.grid)}; options given beside it win",
-    )
-    parser.add_argument("--resume", action="store_true", help="keep what is finished in --out, and run the rest")
-    parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="directory; default: runs/reproduce")
-    parser.add_argument("--jobs", type=int, default=pool.cores(), help="parts at once; default: the number of cores")
-    parser.add_argument("--data", type=Path, help="directory of the data sets of figures 2 and 5 (NL_LIGHTNING_DATA)")
-    parser.add_argument("--wandb", action="store_true", help="log to Weights & Biases; offline without a key")
-    return parser
+"""order of results, whichever finishes first"""
 
 
 class Asked(NamedTuple):
-    """How much is run, and the options that say so."""
+    """How much is run, and the options that ask for it."""
 
     scale: paper.Scale
     options: list[str]
 
 
-def _asked(options: argparse.Namespace) -> Asked:
-    scale, said = (paper.QUICK, ["--quick"]) if options.quick else (paper.PAPER, [])
-    for name in ("seeds", "tuning_seeds", "horizon"):
-        value = getattr(options, name)
-        if value is not None:
-            option = f"--{name.replace('_', '-')}"
-            check_whole(1, **{option: value})
-            said += [option, str(value)]
-            scale = scale._replace(**{name: value} | ({"replay_seeds": value} if name == "seeds" else {}))
-    if scale.seeds > paper.FIRST_TUNING_SEED:
-        raise InputError(
-            f"--seeds must be at most {paper.FIRST_TUNING_SEED}, got {scale.seeds}: the seeds behind are tuned on."
-        )
-    return Asked(scale, said)
-
-
 class Reproduction:
-    """Figures that are wanted, their parts, and what they come to."""
+    """The figures to reproduce, their parts and their results."""
 
     def __init__(self, wanted: Sequence[str], asked_for: Asked, out: Path, resume: bool, wandb: bool) -> None:
         self.scale, self.options = asked_for
@@ -137,18 +48,18 @@ class Reproduction:
         for name in figures:
             self._look_for_data(paper.FIGURES[name])
         figures = [name for name in figures if name not in self.missing]
-        self.tracked = tracking.Group.of(plans.identity(self.root)) if wandb else None
+        self.tracked = tracking.WandbGroup.of(plans.identity(self.root)) if wandb else None
         plans.store(self.root, {name: asked[name] for name in [*figures, *logs]})
         self.parts: dict[str, Sequence[Part | ReplayPart]] = {
             **{name: parts.of_figure(paper.FIGURES[name], scale, self.root, self.tracked) for name in figures},
             **{log: obd.parts(log, scale, self.root, self.tracked) for log in logs},
         }
         self._waiting: dict[str, set[str]] = {}
-        """by figure the parts that are not told of yet"""
+        """the unfinished parts of every figure"""
         self.started = time.monotonic()
 
     def _look_for_data(self, figure: paper.Figure) -> None:
-        """Before anything runs, see that the data are there."""
+        """Check that the data are there before anything runs."""
         for panel in figure.panels:
             try:
                 # data are read when an environment is prepared for its replicas
@@ -161,7 +72,7 @@ class Reproduction:
     # ---- run ------------------------------------------------------------------------------------------------------
 
     def run(self, jobs: int) -> bool:
-        """Run what is not finished, and show what came out; whether nothing is missing."""
+        """Run what is not finished, and show the results. Returns whether nothing is missing."""
         left = {name: [part for part in own if not part.finished] for name, own in self.parts.items()}
         every = [part for own in left.values() for part in own]
         kept = sum(len(own) for own in self.parts.values()) - len(every)
@@ -220,7 +131,7 @@ class Reproduction:
             self.missing["RESULTS.md"] = str(error)
 
     def _command(self, name: str) -> str:
-        """What makes these numbers again, anywhere."""
+        """The command that makes these numbers again."""
         what = "obd" if name in obd.LOGS else name
         return " ".join(["python -m nl_lightning reproduce", what, *self.options])
 
@@ -246,7 +157,7 @@ class Reproduction:
 
 
 def results(name: str, own: Sequence[Part | ReplayPart], scale: paper.Scale, root: Path) -> list[FigureResult]:
-    """What the parts of a figure, or of a log, come to, without verdicts."""
+    """The results of the parts of a figure or of a log, without verdicts."""
     if name in obd.LOGS:
         return obd.results(name, scale, root)
     figure, figure_parts = paper.FIGURES[name], cast("Sequence[Part]", own)
@@ -268,7 +179,7 @@ def results(name: str, own: Sequence[Part | ReplayPart], scale: paper.Scale, roo
 
 
 def _reductions(scale: paper.Scale) -> list[str]:
-    """What was tuned on, and what is less than in the paper."""
+    """Notes on the tuning seeds, and on what is less than in the paper."""
     wanted = paper.PAPER
     first, last = paper.FIRST_TUNING_SEED, paper.FIRST_TUNING_SEED + scale.tuning_seeds - 1
     tuned = f"seeds {first} to {last}" if last > first else f"seed {first}"
@@ -286,7 +197,7 @@ def _reductions(scale: paper.Scale) -> list[str]:
 
 
 def _edges(tuning: Sequence[Mapping[str, Any]], scale: paper.Scale) -> list[str]:
-    """Where the grid ends before the regret does: a better value may lie outside."""
+    """A note if the best nu is at the edge of the grid: a better value may lie outside."""
     chosen = [row for row in tuning if row["chosen"]]
     least = [row for row in chosen if row["nu"] == min(scale.grid)]
     if not least or len(scale.grid) == 1:
@@ -305,7 +216,7 @@ def finish(result: FigureResult, out: Path, command: str) -> FigureResult:
 
 
 def _table(verdicts: Sequence[tuple[str, Verdict]]) -> Table:
-    """One row a claim of a figure: in how many panels it holds."""
+    """One row per claim of a figure: in how many panels it holds."""
     table = Table(title="The paper's claims, and in how many panels the numbers agree", title_justify="left")
     heads = ("figure", "claim", "agrees", "disagrees", "not separable")
     for head in heads:

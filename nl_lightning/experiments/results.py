@@ -1,10 +1,12 @@
-"""What an experiment comes to, whatever ran it: final numbers and curves by agent and seed."""
+"""Results of an experiment: final numbers and curves by agent and seed."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+__all__ = ["AgentResult", "FigureResult", "PanelResult", "Verdict"]
 
 
 class AgentResult(NamedTuple):
@@ -18,13 +20,13 @@ class AgentResult(NamedTuple):
     t: NDArray[np.int64]
     """(P,), the rounds of the curves"""
     curves: NDArray[np.float64]
-    """(n, P), cumulative regret, or in a replay reward; NaN behind a seed's end"""
+    """(n, P), cumulative regret, or in a replay reward; NaN after a seed's end"""
     final: NDArray[np.float64]
     """(n,), the regret or the CTR; NaN of a seed whose TrainNN diverged"""
     diverged: list[int]
     """the seeds whose TrainNN diverged"""
     accepted: list[int] | None = None
-    """(n,), in a replay the events that each seed accepted; they tell how sure a CTR is"""
+    """(n,), in a replay the events that each seed accepted; they determine how certain a CTR is"""
 
 
 class PanelResult(NamedTuple):
@@ -37,7 +39,7 @@ class PanelResult(NamedTuple):
     agents: list[AgentResult]
     """in the order of the paper's table"""
     row: int = 0
-    """where it stands in the figure"""
+    """its place in the figure"""
     column: int = 0
 
     def of(self, agent: str) -> AgentResult:
@@ -45,7 +47,7 @@ class PanelResult(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the numbers say of a claim of the paper's text in one panel."""
+    """What the numbers say about a claim of the paper's text in one panel."""
 
     claim: str
     """in the paper's words, or nearly"""
@@ -57,7 +59,7 @@ class Verdict(NamedTuple):
 
 
 class FigureResult(NamedTuple):
-    """A figure, or the table: what is written down and drawn."""
+    """A figure or the table: what is written and drawn."""
 
     name: str
     """such as ``fig1`` or ``obd-m``"""

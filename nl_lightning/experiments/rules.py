@@ -1,4 +1,4 @@
-"""What a claim says of one panel or of several, as functions from final numbers to judgements."""
+"""Rules for claims about one or several panels: functions from final numbers to judgements."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -24,14 +24,28 @@ from nl_lightning.experiments.comparisons import (
     without_numbers,
 )
 from nl_lightning.experiments.results import PanelResult
-from nl_lightning.reporting.curves import Measure
+from nl_lightning.runs.summary import Measure
+
+__all__ = [
+    "ALLOWANCE",
+    "Finding",
+    "Panels",
+    "Rule",
+    "better",
+    "competitive",
+    "in_every_panel",
+    "lower_at_low_dimension",
+    "moderate",
+    "one_among_first",
+    "same_in_all_panels",
+]
 
 ALLOWANCE = 1.1
-"""Competitive with another is who has at most this many times its regret."""
+"""An agent is competitive with another if it has at most this many times its regret."""
 
 
 class Finding(NamedTuple):
-    """A judgement and the panel, or the panels, that it speaks of."""
+    """A judgement and the panel or panels that it is about."""
 
     panel: str
     judgement: Judgement
@@ -42,7 +56,7 @@ Rule = Callable[[Panels, Measure], list[Finding]]
 
 
 def in_every_panel(agents: Sequence[str], judge: Callable[[PanelResult, Measure], Judgement]) -> Rule:
-    """The rule of a claim about agents in one panel; where one of them has no number it cannot be tested."""
+    """The rule of a claim about agents in one panel. It cannot be tested if one of them has no number."""
 
     def rule(panels: Panels, measure: Measure) -> list[Finding]:
         return [

@@ -10,14 +10,16 @@ from nl_lightning.core.files import write_beside
 from nl_lightning.experiments import paper
 from nl_lightning.experiments.parts import finished, search_directory
 
+__all__ = ["Shared", "best_of", "read_settings", "settings_file", "settle_settings", "shared_settings"]
+
 
 class Shared(NamedTuple):
-    """nu and lam that an agent has in the replay."""
+    """nu and lam of an agent in the replay."""
 
     nu: float
     lam: float
     panels: list[str]
-    """whose grids say so; none where the defaults were taken"""
+    """the panels whose grids were used; empty if the defaults were used"""
 
 
 def shared_settings(root: Path) -> dict[str, Shared]:
@@ -26,7 +28,7 @@ def shared_settings(root: Path) -> dict[str, Shared]:
     Settings that diverged nowhere come first; where there is none, those that diverged least. Without a grid the
     defaults are taken.
     """
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {agent: {} for agent in AGENTS}
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {agent: {} for agent in paper.PAPER_AGENTS}
     for figure in paper.FIGURES.values():
         for panel in figure.panels:
             for agent in figure.agents:
@@ -57,7 +59,7 @@ def settings_file(root: Path) -> Path:
 
 
 def settle_settings(root: Path) -> None:
-    """Write down nu and lam before the first replay. They stay: half a table with others would be none."""
+    """Store nu and lam before the first replay. They never change afterwards: a table has one setting per agent."""
     path = settings_file(root)
     if not path.exists():
         stored = {agent: shared._asdict() for agent, shared in shared_settings(root).items()}

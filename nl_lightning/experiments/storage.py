@@ -1,4 +1,4 @@
-"""A figure's result as files: all that RESULTS.md needs, so that it can be written again without the runs."""
+"""A figure's result as files: everything that RESULTS.md needs, so that it can be rewritten without the runs."""
 
 import json
 from collections.abc import Mapping
@@ -15,24 +15,26 @@ from nl_lightning.experiments import figures
 from nl_lightning.experiments.claims import CLAIMS
 from nl_lightning.experiments.results import AgentResult, FigureResult, PanelResult, Verdict
 
+__all__ = ["Stored", "from_json", "load", "load_all", "save", "to_json"]
+
 
 class Stored(NamedTuple):
-    """A figure as its JSON file has it."""
+    """A figure as stored in its JSON file."""
 
     result: FigureResult
     """without the points of its curves, which are in ``<name>-curves.csv``"""
     horizon: int
     """the last round of the curves"""
     command: str
-    """which made it, or nothing"""
+    """that made it; may be empty"""
     versions: dict[str, str]
-    """of what it was made with"""
+    """of the packages that it was made with"""
 
 
 def save(result: FigureResult, directory: Path, command: str = "") -> None:
     """Write ``<name>.csv``, ``<name>-curves.csv``, ``<name>.png``, ``<name>.svg`` and, last, ``<name>.json``.
 
-    The JSON file comes last, so that where it is the others are.
+    The JSON file comes last: if it exists, the others exist.
     """
     directory.mkdir(parents=True, exist_ok=True)
     finals, curves = figures.finals_csv(result), figures.curves_csv(result)
@@ -130,7 +132,7 @@ def _panel_from_json(stored: Mapping[str, Any]) -> PanelResult:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy as Python's, and NaN, which JSON does not know, as null."""
+    """A NumPy number as a Python number; NaN, which JSON does not have, as null."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not np.isfinite(value):

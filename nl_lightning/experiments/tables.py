@@ -10,17 +10,30 @@ from nl_lightning.experiments.claims import tally
 from nl_lightning.experiments.comparisons import VERDICTS
 from nl_lightning.experiments.paper import LR
 from nl_lightning.experiments.results import AgentResult, FigureResult, Verdict
-from nl_lightning.reporting.curves import CTR, MEASURES, Measure
+from nl_lightning.runs.summary import CTR, MEASURES, Measure
+
+__all__ = [
+    "cell",
+    "chosen",
+    "estimate",
+    "finals",
+    "grids",
+    "markdown",
+    "named",
+    "replay_table",
+    "summary",
+    "verdict_table",
+]
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], right: int = 0) -> str:
-    """A table; the columns from ``right`` on are set to the right."""
+    """A Markdown table; the columns from ``right`` on are right-aligned."""
     rule = ["---" if place < right else "--:" for place in range(len(head))]
     return "\n".join("| " + " | ".join(map(cell, row)) + " |" for row in [head, rule, *rows])
 
 
 def cell(text: str) -> str:
-    """A text that cannot end its cell: no bare bar, no new line."""
+    """Escape a text so that it cannot end its cell."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
 
 
@@ -118,7 +131,7 @@ def replay_table(results: Sequence[FigureResult], with_paper: bool) -> str:
             parameter, _, value = panel.name.partition("=")
             means = {a.agent: float(np.nanmean(a.final)) for a in panel.agents if not np.isnan(a.final).all()}
             third = sorted(means.values(), reverse=True)[:3][-1] if means else np.nan
-            printed = paper_table.CTR[paper_table.Setting(**{parameter: int(value)})] if with_paper else {}
+            printed = paper_table.CTR[paper_table.TableSetting(**{parameter: int(value)})] if with_paper else {}
             cells = []
             for agent in agents:
                 own = f"{means[agent]:.4f}" if agent in means else "-"

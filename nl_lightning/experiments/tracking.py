@@ -9,32 +9,33 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.experiments.results import FigureResult
+from nl_lightning.runs.wandb import wandb_is_offline
 
 if TYPE_CHECKING:
     import wandb
 
+__all__ = ["PROJECT", "WandbGroup", "log_figure", "run"]
+
 PROJECT = "nl-lightning"
 
 
-class Group(NamedTuple):
+class WandbGroup(NamedTuple):
     """W&B's runs of one reproduction."""
 
     id: str
     offline: bool
-    """without a key, or because the user said so; ``wandb sync`` uploads such runs"""
+    """without a key, or on request; ``wandb sync`` uploads such runs"""
 
     @classmethod
-    def of(cls, id: str) -> "Group":
+    def of(cls, id: str) -> "WandbGroup":
         try:
             import wandb  # noqa: F401
         except ImportError as error:
             raise InputError("--wandb needs the package wandb: pip install 'nl-lightning[wandb]'.") from error
-        from nl_lightning.cli.main import _wandb_is_offline
-
-        return cls(id, _wandb_is_offline())
+        return cls(id, wandb_is_offline())
 
     def settings(self, directory: Path, job_type: str, name: str) -> dict[str, Any]:
-        """Arguments of ``wandb.init``; the same id when a run goes on."""
+        """Arguments of ``wandb.init``; a resumed run has the same id."""
         import wandb
 
         return {
@@ -46,13 +47,13 @@ class Group(NamedTuple):
             "dir": str(directory),
             "resume": "allow",
             "mode": "offline" if self.offline else "online",
-            # its notes would run into the display of what is under way
+            # its messages would disturb the progress display
             "settings": wandb.Settings(silent=True),
         }
 
 
 @contextmanager
-def run(group: Group | None, directory: Path, figure: str, panel: str, agent: str) -> Iterator[list[Logger]]:
+def run(group: WandbGroup | None, directory: Path, figure: str, panel: str, agent: str) -> Iterator[list[Logger]]:
     """The loggers of a final run: none without a group."""
     if group is None:
         yield []
@@ -67,7 +68,7 @@ def run(group: Group | None, directory: Path, figure: str, panel: str, agent: st
             logger.experiment.finish()
 
 
-def log_figure(group: Group, result: FigureResult, directory: Path) -> None:
+def log_figure(group: WandbGroup, result: FigureResult, directory: Path) -> None:
     """Final numbers, verdicts, chosen settings, pictures, and all files of a figure as an artifact."""
     import wandb
 
@@ -102,7 +103,7 @@ def _finals(result: FigureResult) -> list[dict[str, Any]]:
 
 
 def _table(rows: list[dict[str, Any]]) -> "wandb.Table":
-    """Linear agents have no m: a column may lack in some rows."""
+    """A W&B table. Rows may lack columns: linear agents have no m."""
     import wandb
 
     columns: list[str | int] = list(dict.fromkeys(name for row in rows for name in row))

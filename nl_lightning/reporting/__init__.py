@@ -1,1 +1,1 @@
-"""What people look at: curves, tables, comparisons, the HTML page."""
+"""Results for people to look at: curves, tables, comparisons and the HTML page."""

@@ -1,4 +1,4 @@
-"""The runs that a report is made of: found in directories, with their summaries and configs."""
+"""Finds the runs of a report in directories, with their summaries and configs."""
 
 import json
 import os
@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from nl_lightning.core.errors import InputError
-from nl_lightning.reporting.curves import MEASURES, Measure
-from nl_lightning.runs.recorder import RunDirectory
+from nl_lightning.runs.directory import RunDirectory
+from nl_lightning.runs.summary import MEASURES, Measure
+
+__all__ = ["Found", "StoredRun", "find", "flat_configs"]
 
 _EXPECTED = (
     "Expected is the directory of a run (with summary.json and rounds.parquet, as python -m nl_lightning fit writes "
@@ -18,14 +20,14 @@ _EXPECTED = (
 )
 
 _NEEDED = ("agent", "measure", "finished", "rounds", "replicas", "over_replicas", "versions")
-"""What the summary of a run has, and another file of this name has not."""
+"""Keys that identify the summary of a run."""
 
 
 class StoredRun(NamedTuple):
-    """A run as it lies in its directory."""
+    """A run on disk."""
 
     name: str
-    """what tells it from the others"""
+    """unique among the runs of a report"""
     directory: RunDirectory
     summary: dict[str, Any]
     config: dict[str, Any]
@@ -40,14 +42,14 @@ class StoredRun(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Runs, and in words what was found beside them and is not shown."""
+    """The runs found, and a text for each run that was found but cannot be shown."""
 
     runs: list[StoredRun]
     left_out: list[str]
 
 
 def find(paths: Sequence[Path]) -> Found:
-    """The runs in these directories and below, each once, in the order of the paths."""
+    """Find the runs in these directories and below, each once, in the order of the paths."""
     runs: dict[Path, tuple[RunDirectory, dict[str, Any]]] = {}
     left_out: dict[str, None] = {}
     for path in paths:
@@ -60,7 +62,7 @@ def find(paths: Sequence[Path]) -> Found:
         for directory in sorted(Path(where) for where, _, _ in os.walk(path)):
             again |= directory.resolve() in runs
             run = RunDirectory(directory)
-            why, summary = _looked_at(run)
+            why, summary = _inspect(run)
             if summary is not None:
                 runs.setdefault(directory.resolve(), (run, summary))
             elif why:
@@ -76,8 +78,8 @@ def find(paths: Sequence[Path]) -> Found:
     return Found(stored, list(left_out))
 
 
-def _looked_at(run: RunDirectory) -> tuple[str | None, dict[str, Any] | None]:
-    """The summary of a run that can be shown; or why it cannot; or neither, where there is none."""
+def _inspect(run: RunDirectory) -> tuple[str | None, dict[str, Any] | None]:
+    """The summary of a run that can be shown, or the reason why it cannot be. Neither if there is no run."""
     if not run.summary.exists():
         begun = run.config.exists() and (run.parts.is_dir() or run.checkpoint.exists())
         return "a run without a result, which still goes on or was cut off" if begun else None, None
@@ -99,7 +101,7 @@ def _looked_at(run: RunDirectory) -> tuple[str | None, dict[str, Any] | None]:
 
 
 def _read_config(run: RunDirectory) -> dict[str, Any]:
-    """The stored config; nothing where a run was recorded by a program of the user's own."""
+    """The stored config; empty if the run was recorded by the user's own program."""
     if not run.config.exists():
         return {}
     try:
@@ -110,7 +112,7 @@ def _read_config(run: RunDirectory) -> dict[str, Any]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The last parts of the paths, two (``h1/20250101-120000``) or as many as tell them apart."""
+    """The last parts of the paths: two (``h1/20250101-120000``), or as many as make them unique."""
     for parts in range(2, max((len(path.parts) for path in paths), default=2) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(names):
@@ -119,7 +121,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def flat_configs(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
-    """A row a key (``model.init_args.nu``), a value a run; null where a run's config has no such key."""
+    """One row per key (``model.init_args.nu``) with one value per run; null if a run's config has no such key."""
     flat = [dict(_flat("", run.config)) for run in runs]
     keys = dict.fromkeys(key for config in flat for key in config)
     rows = []

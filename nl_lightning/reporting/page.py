@@ -1,62 +1,22 @@
-"""``report``: one self-contained HTML page from any runs, to look at and to hand on.
+"""One self-contained HTML page from any runs, to look at and to pass on.
 
-Curves with bands that can be switched off and read off, a table with intervals, paired differences, and the configs
-side by side. The page needs no network: its data and its script are in it.
+It shows curves with bands that can be switched on and off and read off, a table with intervals, paired differences, and
+the configs side by side. The page needs no network: it contains its data and its script.
 """
 
-import argparse
 import html
 import json
 import re
-from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import track
-
-from nl_lightning.core.errors import InputError
-from nl_lightning.core.files import write_beside
-from nl_lightning.reporting.discovery import find
-from nl_lightning.reporting.page_data import gather, read_entries
+__all__ = ["render"]
 
 
 def render(data: dict[str, Any]) -> str:
-    """The page with its data in it; no text of the data can end the script or become a tag."""
+    """The page for ``data``. No text in the data can end the script or become a tag."""
     template = (files("nl_lightning.reporting") / "page.html").read_text(encoding="utf-8")
-    # JSON may have \u003c in the place of every <, and so neither </script> nor <!-- can stand in it.
+    # JSON allows \u003c for every <, so that it contains neither </script> nor <!--.
     embedded = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     parts = {"title": html.escape(data["title"]), "data": embedded}
     return re.sub(r"\{\{(title|data)\}\}", lambda match: parts[match[1]], template)
-
-
-def main(arguments: Sequence[str]) -> None:
-    """``report PATHS... [--out FILE] [--title TEXT]``"""
-    parser = argparse.ArgumentParser(prog="python -m nl_lightning report", description=__doc__)
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="directories of runs, or above them")
-    parser.add_argument("--out", type=Path, default=Path("report.html"), help="the page (default: %(default)s)")
-    parser.add_argument("--title", help="of the page; default: the names of the directories")
-    options = parser.parse_args(arguments)
-    found = find(options.paths)
-    out: Path = options.out
-    if out.is_dir():
-        raise InputError(f"--out must be a file, and {out} is a directory. Give {out / 'report.html'}, for example.")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"--out must be a file in a directory that can be made and written; {out.parent}: {error.strerror}. "
-            "Choose another one."
-        ) from error
-    title = options.title or ", ".join(path.resolve().name for path in options.paths)
-    terminal = Console(stderr=True)
-    progress = track(found.runs, "Reading", console=terminal, transient=True, disable=not terminal.is_terminal)
-    entries = [entry for run in progress for entry in read_entries(run)]
-    text = render(gather(title, found.runs, entries, found.left_out))
-    write_beside(out, lambda path: path.write_text(text, encoding="utf-8"))
-    console = Console()
-    for line in found.left_out:
-        console.print(f"Left out: {line}.", soft_wrap=True, markup=False)
-    runs = "1 run" if len(found.runs) == 1 else f"{len(found.runs)} runs"
-    console.print(f"{runs} in {out}", soft_wrap=True, markup=False)

@@ -1,4 +1,4 @@
-"""What the page of a report shows, as plain lists and numbers that JSON can hold."""
+"""The data of the HTML page, as plain lists and numbers that JSON can hold."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,24 +9,27 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nl_lightning.agents import AGENTS
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.replicas import SETTINGS
 from nl_lightning.core.statistics import LEVEL, Interval, paired
-from nl_lightning.reporting import curves as report
-from nl_lightning.reporting.curves import CTR, REGRET, SHOWN, Curves, Measure
+from nl_lightning.reporting.comparison import agent_rank
+from nl_lightning.reporting.curves import SHOWN, Curves, bands, read_columns
 from nl_lightning.reporting.discovery import StoredRun, flat_configs
+from nl_lightning.reporting.tables import notes as notes_of
+from nl_lightning.runs.summary import CTR, REGRET, Measure
+
+__all__ = ["Entry", "gather", "read_entries"]
 
 _POINTS = 8_000
-"""Points of all curves of a page together: with 20 curves 400 each, with 160 (20 grids) 100 each, less than 2 MB."""
+"""Points of all curves of a page: 400 each with 20 curves, 100 each with 160 (20 grids); less than 2 MB."""
 
 _FEWEST_POINTS = 100
 
 _COLOURS = 7
-"""Colours that can be told apart; beyond them curves differ by their dashes."""
+"""Colours that can be told apart; further curves differ by their dashes."""
 
 _CROWD = 16
-"""So many curves of several problems are too many at first sight: only those of the first problem are switched on."""
+"""With more curves than this on several problems, only those of the first problem are switched on at first."""
 
 _SEEDS_SHARE_CLICKS = (
     "The seeds of a replay meet the clicks of one and the same log. Bands and intervals over seeds show how much an "
@@ -44,15 +47,15 @@ class Entry(NamedTuple):
     t: NDArray[np.int64]
     """(P,)"""
     bands: dict[str, Interval]
-    """(P,) each: ``value`` (regret or reward), ``dimension``, ``radius``, in a replay ``acceptance``; none where all
+    """(P,) each: ``value`` (regret or reward), ``dimension``, ``radius``, in a replay ``acceptance``; empty if all
     replicas diverged"""
 
 
 def read_entries(run: StoredRun) -> list[Entry]:
-    """The best settings of a run with mean and band of their curves."""
+    """The best settings of a run, with the mean and the band of their curves."""
     names = [run.measure.column, "logdet", "radius", *(["event"] if run.measure is CTR else [])]
     try:
-        columns = report.read_columns(run.directory.rounds, len(run.summary["replicas"]), names)
+        columns = read_columns(run.directory.rounds, len(run.summary["replicas"]), names)
     except (OSError, ValueError, LookupError, pa.ArrowException) as error:
         raise InputError(
             f"{run.directory.rounds} is damaged or not that of a run ({error}). Expected are the columns "
@@ -60,19 +63,19 @@ def read_entries(run: StoredRun) -> list[Entry]:
         ) from error
     series = dict(zip(("value", "dimension", "radius", "acceptance"), columns, strict=False))
     if run.measure is CTR:
-        # The row of the log counts from 0: when round t was accepted, this row and those before it had been seen.
+        # Rows of the log count from 0: when round t was accepted, its row and all rows before it had been seen.
         t, event = series["acceptance"]
         series["acceptance"] = Curves(t, t / (event + 1))
     found: dict[tuple[int, ...], dict[str, Interval]] = {}
     for name, curves in series.items():
-        for row, band in report.bands(curves, run.summary):
+        for row, band in bands(curves, run.summary):
             found.setdefault(tuple(row["replicas"]), {})[name] = band
     rows = run.summary["over_replicas"][:SHOWN]
     return [Entry(run, row, columns[0].t, found.get(tuple(row["replicas"]), {})) for row in rows]
 
 
 def gather(title: str, runs: Sequence[StoredRun], entries: Sequence[Entry], left_out: Sequence[str]) -> dict[str, Any]:
-    """All that the page shows."""
+    """Everything that the page shows."""
     points = max(_FEWEST_POINTS, _POINTS // max(len(entries), 1))
     sections = []
     for measure in (REGRET, CTR):
@@ -109,12 +112,10 @@ def gather(title: str, runs: Sequence[StoredRun], entries: Sequence[Entry], left
 
 
 def _section(measure: Measure, entries: Sequence[Entry], runs: Sequence[StoredRun], points: int) -> dict[str, Any]:
-    agents = list(AGENTS)
     keys = list(dict.fromkeys(_problem(entry.run) for entry in entries))
 
     def place(entry: Entry) -> tuple[int, int]:
-        agent = entry.run.summary["agent"]
-        return keys.index(_problem(entry.run)), agents.index(agent) if agent in agents else len(agents)
+        return keys.index(_problem(entry.run)), agent_rank(entry.run.summary["agent"])
 
     entries = sorted(entries, key=place)
     problems = [place(entry)[0] for entry in entries]
@@ -137,8 +138,8 @@ def _section(measure: Measure, entries: Sequence[Entry], runs: Sequence[StoredRu
     firsts = [entries[problems.index(k)].run for k in range(len(keys))]
     notes = dict.fromkeys([_SEEDS_SHARE_CLICKS] if measure is CTR else [])
     for entry in entries:
-        # what is said of one run's events stands in the table
-        notes |= dict.fromkeys(report.notes(entry.run.summary)[1:-1])
+        # the notes on one run's events are in the table
+        notes |= dict.fromkeys(notes_of(entry.run.summary)[1:-1])
     for log in (run.summary["log"] for run in firsts if run.summary.get("log")):
         notes[f"The log has {log['clicks']:,} clicks in {log['events']:,} events (CTR {log['ctr']:.5f})."] = None
     return {
@@ -158,12 +159,12 @@ def _section(measure: Measure, entries: Sequence[Entry], runs: Sequence[StoredRu
 
 
 def _problem(run: StoredRun) -> str:
-    """What two runs must have in common to be compared: the environment, the log and the number of rounds.
+    """A key that is equal for runs that can be compared: the environment, the log and the number of rounds.
 
-    A replay that has come to its end may have had fewer rounds than it was given, because the log was at its end.
+    A finished replay may have had fewer rounds than it was given, because the log ended.
     """
     if not run.environment:
-        # nobody knows what was played
+        # the problem is unknown
         return f"unknown {run.directory.path.resolve()}"
     log = run.summary.get("log") or {}
     return json.dumps([run.environment, _rounds(run), log.get("events"), log.get("clicks")], sort_keys=True)
@@ -184,7 +185,7 @@ def _problem_text(run: StoredRun) -> str:
 
 
 def _labels(entries: Sequence[Entry], problems: Sequence[int]) -> list[str]:
-    """The agent; where it has several settings in one problem, these; where that is not enough, the run."""
+    """The agent, with its setting if it has several in one problem, and with the run if that is not unique."""
     short = []
     for entry, problem in zip(entries, problems, strict=True):
         agent = entry.run.summary["agent"]
@@ -199,7 +200,7 @@ def _labels(entries: Sequence[Entry], problems: Sequence[int]) -> list[str]:
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    """The row of the table, with the summary's own numbers."""
+    """The row of the table, with the numbers of the summary."""
     row, summary, measure = entry.row, entry.run.summary, entry.run.measure
     # nu and lam have no effect in theory mode
     used = [name for name in SETTINGS if not (summary.get("mode") == "theory" and name in ("nu", "lam"))]
@@ -219,7 +220,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _curves(entry: Entry, points: int) -> dict[str, Any]:
-    """t, and of every series the mean and half the width of its band; thinned again where a page has many curves."""
+    """t, and for every series the mean and half the width of its band; thinned further on a page with many curves."""
     kept = np.unique(np.linspace(0, len(entry.t) - 1, min(len(entry.t), points)).round().astype(np.int64))
     series = {
         name: {"mean": _short(band.mean[kept]), "half": _short((band.high - band.mean)[kept])}
@@ -229,7 +230,7 @@ def _curves(entry: Entry, points: int) -> dict[str, Any]:
 
 
 def _short(values: NDArray[np.float64]) -> list[float | None] | None:
-    """Six digits are more than a picture shows; nothing for what is not finite, and for a band that is nowhere."""
+    """Rounded to six digits, more than a picture shows. None for values that are not finite, or if none is finite."""
     finite = np.isfinite(values)
     return [float(f"{v:.6g}") if ok else None for v, ok in zip(values, finite, strict=True)] if finite.any() else None
 
@@ -238,7 +239,7 @@ def _short(values: NDArray[np.float64]) -> list[float | None] | None:
 
 
 def _best(entries: Sequence[Entry], problems: Sequence[int], measure: Measure) -> Iterator[int]:
-    """Of every problem the entry that others are compared with at first: the best that has a result."""
+    """For every problem, the entry that others are compared with at first: the best that has a result."""
     for problem in range(max(problems) + 1):
         numbers = [number for number, other in enumerate(problems) if other == problem]
 
@@ -250,7 +251,7 @@ def _best(entries: Sequence[Entry], problems: Sequence[int], measure: Measure) -
 
 
 def _finals(entry: Entry, measure: Measure) -> dict[tuple[int, ...], float]:
-    """The final value of every replica by its seed, and by the environment's own seeds where these are lists."""
+    """The final value of every replica by its seed, and by the environment's own seeds if these are lists."""
     own = [(entry.run.environment.get("init_args") or {}).get(name) for name in ("seed", "noise_seed")]
     finals = {}
     for number in entry.row["replicas"]:

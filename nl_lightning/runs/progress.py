@@ -1,4 +1,4 @@
-"""The live progress bar: the round, and how the run stands."""
+"""The progress bar: the round, and the regret or CTR so far."""
 
 from typing import Any
 
@@ -6,13 +6,15 @@ import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from nl_lightning.reporting.curves import CTR
-from nl_lightning.runs.recorder import Recorder
 from nl_lightning.core.statistics import interval
+from nl_lightning.runs.recorder import Recorder
+from nl_lightning.runs.summary import CTR
+
+__all__ = ["RoundProgressBar"]
 
 
 class RoundProgressBar(ProgressBar):
-    """Round, regret or CTR, and the time left, after every call of TrainNN."""
+    """Shows the round, the regret or CTR and the time left. It is updated after every call of TrainNN."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +60,7 @@ class RoundProgressBar(ProgressBar):
 
 
 def _standing(trainer: L.Trainer) -> str:
-    """How the run stands: regret, or in a replay the rate of clicks."""
+    """The regret so far, or in a replay the CTR."""
     recorder = next((c for c in trainer.callbacks if isinstance(c, Recorder)), None)  # type: ignore[attr-defined]
     if recorder is None or not recorder.recorded:
         return ""
@@ -69,7 +71,7 @@ def _standing(trainer: L.Trainer) -> str:
     if own < agent.share.total:
         rest += f" ({own} of {agent.share.total} replicas)"
     if not alive.any():
-        # those of other processes go on
+        # replicas of other processes continue
         return rest.removeprefix(", ")
     if recorder.measure is CTR:
         rate = recorder.clicks[alive] / agent.rounds[:own].cpu()[alive].clamp_min(1)

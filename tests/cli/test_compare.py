@@ -8,10 +8,7 @@ import pytest
 from nl_lightning import AGENTS
 from nl_lightning.cli import compare
 from nl_lightning.cli.main import main
-from tests.support.paths import ROOT
-
-CONFIGS = ROOT / "configs"
-SMALL = ["--data.rounds=40", "--model.update_every=20", "--model.steps=2", "--trainer.enable_progress_bar=false"]
+from tests.support.cli import CONFIGS, H1, SMALL, fails
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +38,7 @@ def test_all_seven_agents_on_the_bundled_log(capsys: pytest.CaptureFixture[str])
 
 
 def test_regret_is_compared_as_well(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["compare", f"--config={CONFIGS / 'h1.yaml'}", "--agents", "NeuralLogUCB1", "NCBF-UCB", "--id=y", *SMALL])
+    main(["compare", H1, "--agents", "NeuralLogUCB1", "NCBF-UCB", "--id=y", *SMALL])
     result = json.loads(Path("runs/h1-y/comparison.json").read_text())
     assert [row["agent"] for row in result] == ["NCBF-UCB", "NeuralLog-UCB-1"]
     assert "96% interval" in capsys.readouterr().out
@@ -50,12 +47,10 @@ def test_regret_is_compared_as_well(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_failed_is_said_and_the_others_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """lam 100 with lr 0.01 diverges for all."""
     with pytest.raises(SystemExit) as stop:
-        main(["compare", f"--config={CONFIGS / 'h1.yaml'}", "--agents", "NCBFUCB", "--id=z", *SMALL, "--model.lam=200"])
+        main(["compare", H1, "--agents", "NCBFUCB", "--id=z", *SMALL, "--model.lam=200"])
     assert stop.value.code == 1
     assert "no result for NCBF-UCB" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as stop:
-        main(["compare", f"--config={CONFIGS / 'h1.yaml'}", "--agents", "nosuch"])
-    assert "there is no agent nosuch" in str(stop.value.code)
+    assert "there is no agent nosuch" in fails(["compare", H1, "--agents", "nosuch"], capsys)
 
 
 def test_an_interrupt_ends_the_comparison() -> None:
@@ -89,6 +84,3 @@ def test_compare_has_help(capsys: pytest.CaptureFixture[str]) -> None:
         main(["compare", "--help"])
     assert stop.value.code == 0
     assert "--agents" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert "compare: fit several agents" in capsys.readouterr().out

@@ -21,29 +21,20 @@ from nl_lightning import AGENTS
 from nl_lightning.cli.main import main
 from nl_lightning.environments.datasets import DATASETS
 from nl_lightning.rollout.data import BanditData
-from nl_lightning.runs.recorder import RunDirectory
-from tests.support.paths import ROOT
+from nl_lightning.runs.directory import RunDirectory
+from nl_lightning.runs.wandb import wandb_is_offline
+from tests.support.cli import CONFIGS, H1, SMALL, fails
 from tests.support.shared_data import shared_file
 
-CONFIGS = ROOT / "configs"
 # sweep.yaml is W&B's, not fit's
 RUNS = sorted(path.name for path in CONFIGS.glob("*.yaml") if path.name != "sweep.yaml")
-H1 = f"--config={CONFIGS / 'h1.yaml'}"
 CSV = f"--config={CONFIGS / 'loggers' / 'csv.yaml'}"
-SMALL = ["--data.rounds=40", "--model.update_every=20", "--model.steps=3", "--trainer.enable_progress_bar=false"]
 
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def fails(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code not in (0, None)
-    return capsys.readouterr().err
 
 
 @pytest.mark.parametrize("config", RUNS)
@@ -238,15 +229,13 @@ def test_wandb_offline(directory: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert word in record.read_bytes()
 
 
-def test_without_a_key_wandb_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_keywandb_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     wandb = pytest.importorskip("wandb")
-    from nl_lightning.cli.main import _wandb_is_offline
-
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setattr(wandb, "login", lambda **_: False)
-    assert _wandb_is_offline()
+    assert wandb_is_offline()
     monkeypatch.setattr(wandb, "login", lambda **_: True)
-    assert not _wandb_is_offline()
+    assert not wandb_is_offline()
 
 
 def test_finished_runs_are_left_alone(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -335,7 +324,7 @@ def test_a_kill_between_the_last_checkpoint_and_the_summary(directory: Path, mon
         raise KeyError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nl_lightning.reporting.curves.plot", killed)
+        patch.setattr("nl_lightning.reporting.plots.plot", killed)
         with pytest.raises(KeyError, match="killed"):
             main(["fit", H1, *SMALL, "--run.id=cut"])
     assert not Path("runs/h1/cut/summary.json").exists()

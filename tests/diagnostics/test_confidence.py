@@ -10,7 +10,7 @@ import torch
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.cli.main import main
 from nl_lightning.core.statistics import wilson
-from nl_lightning.diagnostics.confidence import Paths, Problem, simulate
+from nl_lightning.diagnostics.confidence import ConfidencePaths, KnownProblem, simulate
 from tests.support.theory_twin import TheoryTwin
 
 
@@ -18,7 +18,7 @@ def agent(runs: int, rounds: int, **settings: float) -> NeuralLogUCB2:
     return NeuralLogUCB2(4, width=6, mode="theory", horizon=rounds, replicas=runs, **settings).double()  # type: ignore[arg-type]
 
 
-def full_truth(problem: Problem, replica: int) -> torch.Tensor:
+def full_truth(problem: KnownProblem, replica: int) -> torch.Tensor:
     """theta* - theta_0 of all parameters (p,): the pairs of the symmetric start share what the halves have."""
     theory = problem.theory
     parts = problem.truth[replica].split([out * fan_in for out, fan_in in theory.shapes])
@@ -31,7 +31,7 @@ def full_truth(problem: Problem, replica: int) -> torch.Tensor:
 def test_h_and_distance_equal_dense_algebra() -> None:
     """h = g_0 . (theta* - theta_0) by autograd, and sqrt(m) |theta* - theta_t|_W with the twin's W."""
     tried = agent(2, 25, S=[1.0, 0.5])  # type: ignore[arg-type]
-    problem = Problem(tried)
+    problem = KnownProblem(tried)
     twins = [TheoryTwin("NeuralLog-UCB-2", tried.weights(r), kappa=10.0, S=[1.0, 0.5][r], horizon=25) for r in range(2)]
     g = torch.Generator().manual_seed(0)
     for t in range(20):
@@ -62,7 +62,7 @@ def test_the_sets_hold_in_enough_runs() -> None:
     assert held / runs >= 1 - 0.1
     assert wilson(held, runs)[0] >= 0.9
     # It could have failed: a quarter of the radius would not do, and theta_t is no constant.
-    assert not Paths(4 * paths.distance, *paths[1:]).holds().any()
+    assert not ConfidencePaths(4 * paths.distance, *paths[1:]).holds().any()
     assert (paths.distance[-1] > paths.distance[0]).all()
     assert paths.distance[-1].std() > 0
 

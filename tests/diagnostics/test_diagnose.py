@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nl_lightning import AGENTS, NeuralLogUCB1, NeuralLogUCB2
-from nl_lightning.cli import main as cli
+from nl_lightning.cli.main import main
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.link import mu
 from nl_lightning.diagnostics import assumptions
@@ -22,10 +22,8 @@ from nl_lightning.diagnostics.assumptions import Diagnosis, Problem, diagnose
 from nl_lightning.diagnostics.diagnose import failures, power
 from nl_lightning.environments import ChunkedSimulation, Deal, Synthetic
 from tests.support import diagnostics_twin as twin
-from tests.support.paths import ROOT
+from tests.support.cli import CONFIGS, H1
 
-CONFIGS = ROOT / "configs"
-H1 = f"--config={CONFIGS / 'h1.yaml'}"
 POOL = "--data.environment.pool=60"
 SMALL = ["--rounds=6", "--model.width=8", "--data.environment.dim=4", POOL]
 
@@ -292,7 +290,7 @@ def test_a_simulation_without_h_has_no_kappa_but_an_ntk(tmp_path: Path, capsys: 
         "model: {class_path: nl_lightning.NeuralLogTS1}\n"
         f"data: {{environment: {{class_path: {__name__}.Unknown}}}}\nrun: {{name: unknown}}\n"
     )
-    cli.main(["diagnose", f"--config={config}", f"--out={tmp_path}", "--rounds=5"])
+    main(["diagnose", f"--config={config}", f"--out={tmp_path}", "--rounds=5"])
     found = json.loads((tmp_path / "diagnose.json").read_text())["found"]
     assert found["S_min"] is found["log10_kappa_seen"] is found["log10_kappa_star"] is None
     assert found["lam_H"] > 0
@@ -306,7 +304,7 @@ def test_the_command_shows_and_writes_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    cli.main(["diagnose", H1, *SMALL, "--replica", "3", "--model.kappa", "77", "--model", "NeuralLog-UCB-1"])
+    main(["diagnose", H1, *SMALL, "--replica", "3", "--model.kappa", "77", "--model", "NeuralLog-UCB-1"])
     out = tmp_path / "runs" / "diagnose" / "h1"
     assert {path.name for path in out.iterdir()} == {"diagnose.json", "dimensions.csv", "diagnose.png"}
     environment = Synthetic("h1", dim=4, pool=60)
@@ -351,12 +349,12 @@ def test_the_command_shows_and_writes_what_it_found(
 @pytest.mark.parametrize("config", ["h2", "h5", "grid"])
 def test_shipped_configs_and_those_of_a_run(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["fit", f"--config={CONFIGS / config}.yaml", "--print_config"])
+        main(["fit", f"--config={CONFIGS / config}.yaml", "--print_config"])
     stored = tmp_path / "config.yaml"
     stored.write_text(capsys.readouterr().out)
     results = []
     for path in (CONFIGS / f"{config}.yaml", stored):
-        cli.main(["diagnose", f"--config={path}", f"--out={tmp_path / 'out'}", "--rounds=3", POOL])
+        main(["diagnose", f"--config={path}", f"--out={tmp_path / 'out'}", "--rounds=3", POOL])
         results.append(json.loads((tmp_path / "out" / "diagnose.json").read_text()))
     assert results[0] == results[1]
 
@@ -391,7 +389,7 @@ def test_bad_input_is_a_clear_error(
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     with pytest.raises(SystemExit) as stop:
-        cli.main(["diagnose", H1, *arguments])
+        main(["diagnose", H1, *arguments])
     assert stop.value.code not in (0, None)
     assert text in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -399,5 +397,5 @@ def test_bad_input_is_a_clear_error(
 
 def test_every_neural_agent_can_be_diagnosed(tmp_path: Path) -> None:
     for name in ("NCBF-UCB", "NeuralLog-TS-2"):
-        cli.main(["diagnose", H1, *SMALL, f"--model={name}", f"--out={tmp_path / AGENTS[name].__name__}"])
+        main(["diagnose", H1, *SMALL, f"--model={name}", f"--out={tmp_path / AGENTS[name].__name__}"])
     assert len(list(tmp_path.glob("*/diagnose.png"))) == 2

@@ -9,15 +9,24 @@ import pytest
 import torch
 from torch import Tensor
 
+from nl_lightning.cli.tailbound import main
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, generator
 from nl_lightning.diagnostics import tailbound
-from nl_lightning.diagnostics.martingales import DESIGNS, Paths, Setting, bounds, faury, paper, simulate, verma
-from nl_lightning.diagnostics.tailbound import main
+from nl_lightning.diagnostics.martingales import (
+    DESIGNS,
+    MartingalePaths,
+    MartingaleSetting,
+    bounds,
+    faury,
+    paper,
+    simulate,
+    verma,
+)
 
 
-def setting(design: str, **changes: Any) -> Setting:
-    return Setting(design, d=4, S=3.0, rounds=40, runs=3, lam=0.7, delta=0.05, seed=5)._replace(**changes)
+def setting(design: str, **changes: Any) -> MartingaleSetting:
+    return MartingaleSetting(design, d=4, S=3.0, rounds=40, runs=3, lam=0.7, delta=0.05, seed=5)._replace(**changes)
 
 
 def logdet(matrix: Tensor) -> float:
@@ -42,7 +51,7 @@ def twin_x(design: str, t: int, normal: Tensor, y: Tensor) -> Tensor:
     return x
 
 
-def twin(given: Setting) -> dict[str, Tensor]:
+def twin(given: MartingaleSetting) -> dict[str, Tensor]:
     """Norm and bounds, (T, n): dense matrices in all d dimensions, solved and factored anew in every round."""
     design, d, S, rounds, runs, lam, delta, seed = given
     k = min(d, 2) if design == "low-rank" else d
@@ -115,7 +124,7 @@ def test_bounds_do_not_change_with_the_units(M: float, N: float) -> None:
     torch.testing.assert_close(verma(D, 40 / M**2, 0.1, M), verma(D, 40.0, 0.1))
 
 
-def expected_square(paths: Paths) -> Tensor:
+def expected_square(paths: MartingalePaths) -> Tensor:
     """sum_t mu' h / (1 + mu' h), h = x^T H_{t-1}^-1 x, (n,): E|s_T|^2 where every x is orthogonal to H^-1 s."""
     steps = paths.logdet_H.diff(dim=0, prepend=torch.zeros_like(paths.logdet_H[:1]))
     return (1 - (-steps).exp()).sum(dim=0)

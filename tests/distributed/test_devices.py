@@ -32,10 +32,10 @@ from replay.protocol.events import Setting, Shown
 from replay.protocol.features import Features
 from replay.simulation.simulated_world import World
 from tests.agents.test_agents import SETTINGS, VARIANTS, deal, make
-from tests.cli.test_fit import H1, fails
-from tests.cli.test_fit import SMALL as FEW
 from tests.conftest import QUIET, Keep
 from tests.replay.test_learning import make as make_for_log
+from tests.support.cli import H1, fails
+from tests.support.cli import SMALL as FEW
 from tests.support.device_modes import PRETENDED, Accelerator, ExplicitDevices, host_pulls
 from tests.support.replay_logs import SMALL, write_log
 

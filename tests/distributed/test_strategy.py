@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nl_lightning import NeuralLogTS2, NeuralLogUCB2
 from nl_lightning.cli.main import main
 from nl_lightning.distributed.strategy import share_of
-from nl_lightning.runs.recorder import RunDirectory
+from nl_lightning.runs.directory import RunDirectory
 from replay.simulation.simulated_world import World
 from tests.support.launch import SECONDS, finish, free_port, start
 from tests.support.paths import ROOT

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nl_lightning import AGENTS
 from nl_lightning.core.errors import InputError
 from nl_lightning.experiments import paper_table
 from nl_lightning.experiments.claims import CLAIMS, CTR, REGRET, tally, verdicts
 from nl_lightning.experiments.comparisons import ALPHA, Judgement, at_least, compare, every, holm
+from nl_lightning.experiments.paper import PAPER_AGENTS
 from nl_lightning.experiments.results import PanelResult, Verdict
 from nl_lightning.experiments.rules import better
 from tests.support.experiment_results import agent_result, panel, spread
 
-NCBF, LOGISTIC, ECOLOG, UCB1, UCB2, TS1, TS2 = AGENTS
+NCBF, LOGISTIC, ECOLOG, UCB1, UCB2, TS1, TS2 = PAPER_AGENTS
 PAPER = (170.0, 300.0, 290.0, 150.0, 120.0, 160.0, 155.0)
 
 
@@ -109,7 +109,7 @@ def test_regret_follows_the_effective_dimension() -> None:
     assert found.reason == "h2 was not run at a low and at a high dimension"
 
 
-PAPER_CTR = tuple(1e4 * number for number in paper_table.CTR[paper_table.Setting()].values())
+PAPER_CTR = tuple(1e4 * number for number in paper_table.CTR[paper_table.TableSetting()].values())
 
 
 @pytest.mark.parametrize("log", ["obd", "simulated"])
@@ -156,7 +156,7 @@ def test_claims_about_ctr(
 
 def test_what_must_not_depend_on_a_parameter_is_the_same_to_the_last_bit() -> None:
     claim = "ada-OFU-ECOLog, NeuralLog-UCB-2 and NeuralLog-TS-2 do not depend on kappa"
-    panels = [panel({agent: [0.002, 0.003] for agent in AGENTS}, f"kappa={kappa}") for kappa in (50, 100, 200)]
+    panels = [panel({agent: [0.002, 0.003] for agent in PAPER_AGENTS}, f"kappa={kappa}") for kappa in (50, 100, 200)]
     assert judged("obd-kappa", claim, panels)[1:3] == ("kappa=50, kappa=100, kappa=200", "agrees")
     panels[2].of(UCB1).final[1] += 1e-3
     assert judged("obd-kappa", claim, panels).verdict == "agrees"
@@ -193,7 +193,7 @@ def test_agents_without_numbers() -> None:
 
 
 def test_the_reason_names_the_decisive_comparison() -> None:
-    numbers = spread(PAPER, agents=tuple(AGENTS)[:5])
+    numbers = spread(PAPER, agents=PAPER_AGENTS[:5])
     numbers[UCB1][3] = np.nan
     found = judged("fig1", "NeuralLog-UCB-2 is best", [panel(numbers)])
     kept = ~np.isnan(numbers[UCB1])
@@ -263,7 +263,7 @@ def simulated(rule: object, name: str, means: Sequence[float], cases: int, noise
     draws = np.array(means)[None, :, None] + generator.normal(0, noise, (cases, len(means), 6))
     draws += 5 * generator.normal(0, 1, (cases, 1, 6))
     for case in draws:
-        numbers = dict(zip(AGENTS, case, strict=False))
+        numbers = dict(zip(PAPER_AGENTS, case, strict=False))
         results = [agent_result(agent, final, points=2) for agent, final in numbers.items()]
         found: Judgement = rule([PanelResult(name, name, results)], REGRET)[0].judgement  # type: ignore[operator]
         counts[found.verdict] = counts.get(found.verdict, 0) + 1 / cases
@@ -322,7 +322,7 @@ def test_every_figure_has_claims_and_other_names_are_refused() -> None:
 def test_the_papers_table_has_the_structure_it_claims() -> None:
     table = paper_table.CTR
     assert sum(len(row) for row in table.values()) == 49
-    setting = paper_table.Setting
+    setting = paper_table.TableSetting
     for agent in (LOGISTIC, ECOLOG):
         assert len({table[setting(m=m)][agent] for m in paper_table.SWEEPS["m"]}) == 1
     for agent in (ECOLOG, UCB2, TS2):

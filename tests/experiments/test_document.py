@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nl_lightning import AGENTS
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.statistics import wilson
 from nl_lightning.experiments import document, figures, storage, tables
 from nl_lightning.experiments.claims import CLAIMS
+from nl_lightning.experiments.paper import PAPER_AGENTS
 from nl_lightning.experiments.results import FigureResult
-from nl_lightning.reporting.curves import CTR, REGRET
+from nl_lightning.runs.summary import CTR, REGRET
 from tests.support.experiment_results import agent_result, figure, panel, tuning
 
 
@@ -167,7 +167,7 @@ def test_the_grid_marks_what_diverged_and_what_was_chosen() -> None:
 def test_the_replay_table_has_the_papers_numbers_beside_ours() -> None:
     results = [figure(f"obd-{parameter}") for parameter in ("m", "kappa", "S")]
     head, *body = rows(tables.replay_table(results, with_paper=True))
-    assert head == ["parameter", "value", *AGENTS]
+    assert head == ["parameter", "value", *PAPER_AGENTS]
     assert [(row[0], row[1]) for row in body] == [
         *(("m", value) for value in ("20", "50", "100")),
         *(("kappa", value) for value in ("50", "100", "200")),

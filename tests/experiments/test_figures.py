@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from nl_lightning import AGENTS
 from nl_lightning.experiments import figures
+from nl_lightning.experiments.paper import PAPER_AGENTS
 from nl_lightning.experiments.results import FigureResult
 from tests.support.experiment_results import agent_result, figure, panel
 
@@ -88,7 +88,7 @@ def test_what_a_picture_says(tmp_path: Path) -> None:
     assert texts.count("cumulative regret") >= 1
     assert "2 of 10 seeds of NCBF-UCB diverged" in texts
     assert "96% band over 10 seeds" in texts
-    for agent in tuple(AGENTS)[:5]:
+    for agent in PAPER_AGENTS[:5]:
         assert f"\n{agent}\n" in f"\n{texts}\n"
     texts = drawn(figure("simulated-S", diverging=False), tmp_path / "b.svg")
     assert texts.count("accepted events t") == 3
@@ -107,7 +107,7 @@ def test_an_agent_without_numbers_and_a_single_seed_are_drawn(tmp_path: Path) ->
 
 
 def test_every_agent_has_a_colour_and_a_line_of_its_own() -> None:
-    assert list(figures.STYLES) == list(AGENTS)
+    assert list(figures.STYLES) == list(PAPER_AGENTS)
     assert len({style.colour for style in figures.STYLES.values()}) == 7
     assert len({style.line for style in figures.STYLES.values()}) == 7
 

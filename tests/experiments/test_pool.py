@@ -185,7 +185,7 @@ def test_on_a_terminal_there_are_bars(tmp_path: Path) -> None:
     with Display(1, 10, console, lambda task: None) as display:
         display.expect(task)
         display.tick(task.name, Tick("tuning", 50, 2000, 0.3))
-        display._progress.refresh()
+        display.refresh()
         display.done(task, "regret 7")
     shown = text.getvalue()
     assert "all parts" in shown

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from nl_lightning import AGENTS
+from nl_lightning.cli import reproduce as command
 from nl_lightning.cli.main import main
 from nl_lightning.core.errors import InputError
 from nl_lightning.environments import ChunkedSimulation, Deal
 from nl_lightning.experiments import obd, paper, parts, reproduce
 from nl_lightning.experiments.obd import ReplayPart
+from nl_lightning.experiments.paper import PAPER_AGENTS
 from nl_lightning.experiments.parts import Part
 from nl_lightning.experiments.results import FigureResult
 from tests.support.launch import SECONDS, finish, start
@@ -154,11 +155,11 @@ def test_parts_made_with_other_settings_are_refused(
 
 
 def test_options_win_over_quick() -> None:
-    parser = reproduce._parser()
-    asked = reproduce._asked(parser.parse_args(["all", "--quick", "--seeds", "7", "--horizon=90"]))
+    parser = command.parser()
+    asked = command.asked(parser.parse_args(["all", "--quick", "--seeds", "7", "--horizon=90"]))
     assert asked.scale == paper.QUICK._replace(seeds=7, replay_seeds=7, horizon=90)
     assert asked.options == ["--quick", "--seeds", "7", "--horizon", "90"]
-    assert reproduce._asked(parser.parse_args(["all"])).scale == paper.PAPER
+    assert command.asked(parser.parse_args(["all"])).scale == paper.PAPER
 
 
 @pytest.mark.parametrize(
@@ -351,7 +352,7 @@ def test_the_structure_of_the_table(small: Path, capsys: pytest.CaptureFixture[s
         panels = of(results, name).panels
         return {
             agent
-            for agent in AGENTS
+            for agent in PAPER_AGENTS
             if any(not np.array_equal(panels[0].of(agent).curves, panel.of(agent).curves) for panel in panels[1:])
         }
 
@@ -361,7 +362,7 @@ def test_the_structure_of_the_table(small: Path, capsys: pytest.CaptureFixture[s
         figure = of(results, f"obd-{varied}")
         assert any("10,000 events with 38 clicks" in note for note in figure.notes)
         for panel, value in zip(figure.panels, paper.REPLAY_VARIED[varied], strict=True):
-            assert [agent.agent for agent in panel.agents] == list(AGENTS)
+            assert [agent.agent for agent in panel.agents] == list(PAPER_AGENTS)
             for agent in panel.agents:
                 expected = {**paper.DEFAULTS[agent.agent], **paper.REPLAY_BASE, varied: value}
                 if agent.agent in paper.LINEAR:
@@ -370,7 +371,7 @@ def test_the_structure_of_the_table(small: Path, capsys: pytest.CaptureFixture[s
                 assert agent.seeds == [0, 1]
                 np.testing.assert_allclose(agent.final, agent.curves[:, -1] / agent.t[-1])
     # the base setting stands in all three
-    for agent in AGENTS:
+    for agent in PAPER_AGENTS:
         m, kappa, S = (result.panels[0].of(agent) for result in results)
         np.testing.assert_array_equal(m.curves, kappa.curves)
         np.testing.assert_array_equal(m.curves, S.curves)
@@ -383,7 +384,7 @@ def test_kappa_and_S_do_change_what_depends_on_them(tmp_path: Path) -> None:
     """Else the equalities above would say nothing: with more exploration the choices differ."""
     runs = tmp_path / "runs"
     runs.mkdir()
-    shared = {agent: {"nu": 1.0, "lam": 1.0, "panels": []} for agent in AGENTS}
+    shared = {agent: {"nu": 1.0, "lam": 1.0, "panels": []} for agent in PAPER_AGENTS}
     (runs / "replay-settings.json").write_text(json.dumps(shared))
     part = ReplayPart("obd", 20, "NeuralLog-UCB-1", SMALL, runs)
     assert part.run(lambda tick: None).startswith("CTR ")
@@ -408,7 +409,7 @@ def test_a_simulated_log_and_what_ends_before_the_horizon(tmp_path: Path) -> Non
     assert summary is not None
     accepted = [row["accepted"] for row in summary["replicas"]]
     assert 300 < min(accepted) < 1200
-    notes = obd._notes("simulated", "m", scale, summary["replicas"], summary, obd.read_settings(tmp_path))
+    notes = obd.notes("simulated", "m", scale, summary["replicas"], summary, obd.read_settings(tmp_path))
     assert any(f"agents accepted {min(accepted):,} to {max(accepted):,} events" in note for note in notes)
 
 

@@ -8,6 +8,7 @@ import lightning as L
 import pyarrow.parquet as pq
 import pytest
 import torch
+from replay.foreseen import events_at_once
 
 from nl_lightning import AGENTS
 from nl_lightning.agents.base import Agent, LinearAgent
@@ -15,13 +16,16 @@ from nl_lightning.agents.callbacks import RoundCallback
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, row_numbers
 from nl_lightning.core.types import Round, View
-from nl_lightning.reporting import curves as report
+from nl_lightning.reporting import tables as report
+from nl_lightning.reporting.conclusion import conclude
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.rollout.lookahead import Window
-from nl_lightning.runs.recorder import Checkpoints, Recorder, RunDirectory
+from nl_lightning.runs.checkpoints import Checkpoints
+from nl_lightning.runs.directory import RunDirectory
+from nl_lightning.runs.recorder import Recorder
+from nl_lightning.runs.summary import CTR
 from replay import ReplayLog
 from replay import learning as environment
-from replay.foreseen import events_at_once
 from replay.logs.reader import Log
 from replay.protocol.candidates import candidates
 from replay.protocol.features import Features
@@ -306,7 +310,9 @@ def run_in(directory: Path, agent: Agent, log: Log, **flags: Any) -> dict[str, A
     """A fit with a run directory, which goes on if it is there."""
     run = RunDirectory(directory)
     settings = {key: flags.pop(key) for key in ("candidates", "propensity_floor") if key in flags}
-    trainer = L.Trainer(**{**QUIET, **flags}, callbacks=[Recorder(directory), Checkpoints(run.checkpoint, every=1)])
+    trainer = L.Trainer(
+        **{**QUIET, **flags}, callbacks=[Recorder(directory, conclude), Checkpoints(run.checkpoint, every=1)]
+    )
     path = run.checkpoint if run.checkpoint.exists() else None
     trainer.fit(agent, BanditData(ReplayLog(str(log.path), **settings), 10**6), ckpt_path=path, weights_only=False)
     return run.read_summary() or {}
@@ -337,7 +343,7 @@ def test_replicas_that_accept_nothing_have_a_result(tmp_path: Path) -> None:
     assert summary["finished"]
     assert summary["over_replicas"][0]["ctr"] is None
     assert [r["rejected"]["another arm chosen"] for r in summary["replicas"]] == [2, 2]
-    assert "-" in str(report.estimate(summary["over_replicas"][0], report.CTR))
+    assert "-" in str(report.estimate(summary["over_replicas"][0], CTR))
     assert any("0 accepted" in note for note in report.notes(summary))
 
 

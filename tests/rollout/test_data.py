@@ -12,11 +12,12 @@ from nl_lightning import AGENTS, NeuralLogTS2, NeuralLogUCB2
 from nl_lightning.agents.base import Agent, LinearAgent
 from nl_lightning.agents.callbacks import Confidence, RoundCallback
 from nl_lightning.core.errors import InputError
-from nl_lightning.core.files import BesideCheckpointIO
 from nl_lightning.core.types import Round, Window
 from nl_lightning.environments import Synthetic
+from nl_lightning.reporting.conclusion import conclude
 from nl_lightning.rollout.data import BanditData
-from nl_lightning.runs.recorder import Checkpoints, Recorder
+from nl_lightning.runs.checkpoints import BesideCheckpointIO, Checkpoints
+from nl_lightning.runs.recorder import Recorder
 from tests.agents.test_agents import VARIANTS
 from tests.conftest import QUIET, Fit
 
@@ -200,7 +201,7 @@ def test_all_diverged_is_an_error(tmp_path: Path) -> None:
 def test_record_is_what_was_played(tmp_path: Path, fit: Fit) -> None:
     import numpy as np
 
-    recorder = Recorder(tmp_path / "run")
+    recorder = Recorder(tmp_path / "run", conclude)
     agent, rounds = fit(make("NeuralLog-UCB-2"), rounds=50, callbacks=[recorder])
     rows = pq.read_table(tmp_path / "run" / "rounds.parquet").to_pandas()
     assert rows.t.tolist() == [t for t in range(1, 51) for _ in range(2)]

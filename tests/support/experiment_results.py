@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from nl_lightning import AGENTS
 from nl_lightning.experiments import claims
+from nl_lightning.experiments.paper import PAPER_AGENTS
 from nl_lightning.experiments.results import AgentResult, FigureResult, PanelResult
 
 
@@ -33,7 +33,7 @@ def panel(numbers: Mapping[str, Sequence[float]], name: str = "h1", row: int = 0
 
 
 def spread(
-    means: Sequence[float], seeds: int = 10, noise: float = 3.0, source: int = 0, agents: Sequence[str] = tuple(AGENTS)
+    means: Sequence[float], seeds: int = 10, noise: float = 3.0, source: int = 0, agents: Sequence[str] = PAPER_AGENTS
 ) -> dict[str, np.ndarray]:
     """Normal final numbers of exactly these means, one an agent; what a problem adds is common to all of a seed."""
     generator = np.random.default_rng(source)
@@ -79,7 +79,7 @@ def figure(name: str = "fig1", seeds: int = 10, diverging: bool = True) -> Figur
         values = {"m": (20, 50, 100), "kappa": (50, 100, 200), "S": (1, 10, 100)}[parameter]
         places = [(f"{parameter}={value}", 0, c) for c, value in enumerate(values)]
     regret = claims.measure_of(name) is claims.REGRET
-    agents = tuple(AGENTS)[:5] if name in ("fig1", "fig2", "fig3") else tuple(AGENTS)
+    agents = PAPER_AGENTS[:5] if name in ("fig1", "fig2", "fig3") else PAPER_AGENTS
     panels = []
     for i, (panel_name, row, column) in enumerate(places):
         means = (170.0, 300.0, 290.0, 150.0, 140.0, 160.0, 155.0) if regret else (20, 21, 24, 17, 25, 50, 41)

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from nl_lightning.cli.main import main
-from tests.support.paths import ROOT
+from tests.support.cli import CONFIGS
 
-CONFIGS = ROOT / "configs"
 QUICK = ["--model.update_every=20", "--model.steps=2", "--trainer.enable_progress_bar=false"]
 
 

@@ -1,0 +1,86 @@
+"""The result of a run as a table, and the notes that belong to it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from nl_lightning.core.replicas import SETTINGS
+from nl_lightning.reporting.curves import SHOWN
+from nl_lightning.runs.summary import MEASURES, REGRET, Measure
+
+__all__ = ["estimate", "notes", "table"]
+
+
+def table(summary: dict[str, Any]) -> Table:
+    """The result as a short table."""
+    measure, rows = MEASURES[summary["measure"]], summary["over_replicas"]
+    theory = summary.get("mode") == "theory"
+    mode = ", theory mode," if theory else ""
+    title = f"{summary['agent']}{mode} after {summary['rounds']} rounds, {summary['seconds']:.1f} s"
+    result = Table(title=title, title_justify="left")
+    counted = [] if measure is REGRET else ["clicks", "accepted"]
+    # nu and lam have no effect in theory mode
+    used = [name for name in SETTINGS if not (theory and name in ("nu", "lam"))]
+    settings = [name for name in used if measure is REGRET or len({row[name] for row in rows}) > 1]
+    for name in [*settings, "seeds", *counted, measure.name, f"{rows[0]['level']:.0%} interval", "diverged"]:
+        result.add_column(name.upper() if name == "ctr" else name, justify="right")
+    for row in rows[:SHOWN]:
+        cells = [f"{row[name]:g}" for name in settings]
+        counts = [_rounded(row.get(name), 1) for name in counted]
+        result.add_row(*cells, str(len(row["replicas"])), *counts, *estimate(row, measure), str(row["diverged"]))
+    left_out = len(rows) - SHOWN
+    if left_out > 0:
+        result.caption = f"and {left_out} more settings in summary.json"
+    return result
+
+
+def notes(summary: dict[str, Any]) -> list[str]:
+    """What a reader of a replay's CTR must know: what happened to the events, and what the number does not tell."""
+    log = summary.get("log")
+    if log is None:
+        return []
+    counted = [replica for replica in summary["replicas"] if replica["diverged_at"] is None] or summary["replicas"]
+
+    def mean(values: Iterable[float]) -> str:
+        return f"{np.mean(list(values)):,.0f}"
+
+    reasons = [f"{mean(r['rejected'][why] for r in counted)} {why}" for why in counted[0]["rejected"]]
+    seen, accepted = (mean(r[name] for r in counted) for name in ("seen", "accepted"))
+    lines = [
+        f"Events of a replica: {seen} seen, {accepted} accepted; rejected: {', '.join(reasons)}, "
+        f"{log['bad_rows']:,} bad rows."
+    ]
+    if summary["candidates"] == "affinity":
+        lines.append(
+            "candidates: affinity shows sets that depend on the logged item, so that this CTR is that of no single "
+            "policy; uniform and all are unbiased."
+        )
+    if summary["rejection"] == "biased-match" and not log["uniform"]:
+        lines.append("rejection: biased-match on a log that is not uniform favours what the log showed often.")
+    if summary["propensity_note"]:
+        lines.append(summary["propensity_note"])
+    if summary["unseen_categories"]:
+        lines.append(
+            f"{summary['unseen_categories']:,} values of user features in the rows that were read were not seen when "
+            "features were fitted; they count as zeros."
+        )
+    clicks = np.mean([r["clicks"] for r in counted])
+    lines.append(
+        f"The log has {log['clicks']:,} clicks in {log['events']:,} events (CTR {log['ctr']:.5f}); a replica met "
+        f"{clicks:.1f} of them."
+        + (" So few clicks cannot tell agents apart: look at the intervals." if clicks < 100 else "")
+    )
+    return lines
+
+
+def estimate(row: Mapping[str, Any], measure: Measure) -> tuple[str, str]:
+    """A mean and its interval as text."""
+    low, high = row[f"{measure.name}_low"], row[f"{measure.name}_high"]
+    band = "-" if low is None else f"{low:.{measure.digits}f} to {high:.{measure.digits}f}"
+    return _rounded(row[measure.name], measure.digits), band
+
+
+def _rounded(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

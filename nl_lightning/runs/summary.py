@@ -1,0 +1,86 @@
+"""What a summary is made of: the measure of a run, and the statistics of every setting over its replicas."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nl_lightning.core.replicas import SETTINGS
+from nl_lightning.core.statistics import CLICK_LEVEL, LEVEL, interval, wilson
+
+__all__ = ["CTR", "MEASURES", "REGRET", "Measure", "agent_name", "groups", "over_replicas"]
+
+
+class Measure(NamedTuple):
+    """What a run is judged by, and how it is written."""
+
+    name: str
+    """in a summary; the bounds of its interval have the suffixes ``_low`` and ``_high``"""
+    column: str
+    """of rounds.parquet"""
+    text: str
+    digits: int
+    better: int
+    """-1: lower is better, 1: higher is better"""
+
+
+REGRET = Measure("regret", "cumulative_regret", "cumulative regret", 1, -1)
+CTR = Measure("ctr", "cumulative_reward", "cumulative reward", 4, 1)
+MEASURES = {measure.name: measure for measure in (REGRET, CTR)}
+
+
+def agent_name(agent: type) -> str:
+    """The name of an agent class in summaries, tables and legends.
+
+    This is the ``name`` that the class itself defines. A class that defines none goes by its class name: with an
+    inherited name it could not be told from its base class.
+    """
+    name = vars(agent).get("name")
+    return name if isinstance(name, str) else agent.__name__
+
+
+def groups(replicas: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """The replicas of every setting, by the label that distinguishes it (``nu = 0.1, lam = 1``, or nothing)."""
+    differing = [name for name in SETTINGS if len({replica[name] for replica in replicas}) > 1]
+    found: dict[str, list[int]] = {}
+    for number, replica in enumerate(replicas):
+        label = ", ".join(f"{name} = {replica[name]:g}" for name in differing)
+        found.setdefault(label, []).append(number)
+    return found
+
+
+def over_replicas(replicas: Sequence[dict[str, Any]], measure: Measure = REGRET) -> list[dict[str, Any]]:
+    """The mean of every setting with its interval, best first; settings that diverged come last.
+
+    For regret the interval is Student's t over seeds. For the CTR it is Wilson's for the events of one replica: seeds
+    share the clicks of the log and add no evidence. Student's t over seeds is reported beside it.
+    """
+    rows = []
+    for numbers in groups(replicas).values():
+        members = [replicas[number] for number in numbers]
+        alive = [member for member in members if member["diverged_at"] is None]
+        known = [member[measure.name] for member in alive if member[measure.name] is not None]
+        band = interval(np.array(known)) if known else None
+        low, high, level = (band.low, band.high, LEVEL) if band else (np.nan, np.nan, LEVEL)
+        row: dict[str, Any] = {
+            **{str(name): members[0][name] for name in SETTINGS},
+            "replicas": numbers,
+            "diverged": len(members) - len(alive),
+            measure.name: _number(band.mean) if band else None,
+        }
+        if measure is CTR and alive:
+            row |= {name: float(np.mean([member[name] for member in alive])) for name in ("clicks", "accepted", "seen")}
+            row |= {"over_seeds_low": _number(low), "over_seeds_high": _number(high)}
+            (low, high), level = wilson(row["clicks"], row["accepted"]), CLICK_LEVEL
+            row[measure.name] = row["clicks"] / row["accepted"] if row["accepted"] else None
+        row |= {f"{measure.name}_low": _number(low), f"{measure.name}_high": _number(high), "level": level}
+        rows.append(row)
+
+    def place(row: dict[str, Any]) -> tuple[bool, int, float]:
+        return row[measure.name] is None, row["diverged"], -measure.better * (row[measure.name] or 0.0)
+
+    return sorted(rows, key=place)
+
+
+def _number(value: Any) -> float | None:
+    return None if np.isnan(value) else float(value)
