@@ -33,10 +33,10 @@ from nl_lightning.cli.arguments import by_class, resumed
 from nl_lightning.core import lightning_logging as chatter
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError, ProcessLost, TrainNNDiverged
-from nl_lightning.core.files import BesideCheckpointIO
 from nl_lightning.distributed.strategy import ReplicaStrategy
 from nl_lightning.reporting import curves as report
 from nl_lightning.rollout.data import BanditData
+from nl_lightning.runs.checkpoints import BesideCheckpointIO
 from nl_lightning.runs.progress import RoundProgressBar
 from nl_lightning.runs.recorder import Checkpoints, Recorder, RunDirectory
 

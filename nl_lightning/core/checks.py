@@ -2,28 +2,17 @@
 
 import math
 from collections.abc import Mapping
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.whole import check_whole as check_whole
+from nl_lightning.core.whole import is_whole as is_whole
 
 if TYPE_CHECKING:
     from nl_lightning.agents.base import Agent
-
-
-def is_whole(value: object, least: int) -> bool:
-    """Whether a value is a whole number (Python's or NumPy's, not a boolean) of at least ``least``."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
-
-
-def check_whole(least: int, **values: object) -> None:
-    """Each of the named values is a whole number of at least ``least``."""
-    for name, value in values.items():
-        if not is_whole(value, least):
-            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
 def check_training_settings(

@@ -3,10 +3,6 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import torch
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from nl_lightning.core.errors import InputError
 
@@ -30,12 +26,3 @@ def output_directory(path: Path) -> Path:
             f"--out must be a directory that can be made and written; {path}: {error.strerror}. Choose another one."
         ) from error
     return path
-
-
-class BesideCheckpointIO(TorchCheckpointIO):
-    """Lightning's checkpoints, written beside and renamed."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_beside(target, lambda beside: torch.save(checkpoint, beside))

@@ -19,10 +19,11 @@ from lightning.pytorch.loggers import Logger
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.core.errors import TrainNNDiverged
-from nl_lightning.core.files import BesideCheckpointIO, write_beside
+from nl_lightning.core.files import write_beside
 from nl_lightning.environments import Environment
 from nl_lightning.experiments.paper import Description
 from nl_lightning.rollout.data import BanditData
+from nl_lightning.runs.checkpoints import BesideCheckpointIO
 from nl_lightning.runs.recorder import Checkpoints, Recorder, RunDirectory
 
 _CHECKPOINT_EVERY = 10

@@ -12,11 +12,11 @@ from nl_lightning import AGENTS, NeuralLogTS2, NeuralLogUCB2
 from nl_lightning.agents.base import Agent, LinearAgent
 from nl_lightning.agents.callbacks import Confidence, RoundCallback
 from nl_lightning.core.errors import InputError
-from nl_lightning.core.files import BesideCheckpointIO
 from nl_lightning.core.types import Round
 from nl_lightning.environments import Synthetic
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.rollout.lookahead import Window
+from nl_lightning.runs.checkpoints import BesideCheckpointIO
 from nl_lightning.runs.recorder import Checkpoints, Recorder
 from tests.agents.test_agents import VARIANTS
 from tests.conftest import QUIET, Fit
