@@ -1,4 +1,4 @@
-"""Agents as a user may write them, and classes that are none."""
+"""Agents as a user may write them, and things that are no agents."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from nl_lightning import NeuralLogUCB2
 
 
 class PatientUCB(NeuralLogUCB2):
-    """An agent of the user's own, with a setting of its own."""
+    """An agent of the user's own, with a name and a setting of its own."""
 
     name = "Patient-UCB"
 
@@ -15,15 +15,23 @@ class PatientUCB(NeuralLogUCB2):
         self.patience = patience
         self.save_hyperparameters({"patience": patience})
 
-    def radius_terms(self) -> Any:
-        return super().radius_terms()
 
-
-class OtherUCB(PatientUCB):
-    """Another agent of the same kind."""
+class OtherUCB(NeuralLogUCB2):
+    """Another agent of the user's own, which does not know the setting ``patience``."""
 
     name = "Other-UCB"
 
 
-class Nameless:
-    """No agent."""
+class Impostor(OtherUCB):
+    """Has the name of another agent."""
+
+    name = "Patient-UCB"
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+
+
+class NoAgent:
+    """Not an agent."""
+
+    name = "Patient-UCB"

@@ -13,7 +13,6 @@ import pytest
 
 from nl_lightning.cli.main import main as nl_lightning
 from nl_lightning.core.errors import InputError
-from replay.__main__ import main
 from replay.formats.sample import bundled_log
 from replay.logs.reader import Log
 from replay.logs.writer import LogWriter
@@ -253,20 +252,6 @@ def test_the_bundled_sample_is_converted_once(tmp_path: Path, monkeypatch: pytes
     assert bundled_log("bts", "men") == path
     assert (path / "log.json").stat().st_mtime_ns == before
     assert [p.name for p in path.parent.iterdir()] == ["men"]
-
-
-def test_help_explains(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("convert", "simulate", "info", "evaluate"):
-        with pytest.raises(SystemExit) as stop:
-            main([command, "--help"])
-        assert stop.value.code == 0
-        assert len(capsys.readouterr().out) > 300
-    with pytest.raises(SystemExit):
-        nl_lightning(["fit", "--data.environment.help=replay.ReplayLog"])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "the CTR is that of no single policy" in shown
-    assert "``uniform``: drawn uniformly, whatever was logged" in shown
-    assert "undoes the preferences of the logging policy" in shown
 
 
 def test_a_log_is_read_in_parts(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
