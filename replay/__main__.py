@@ -38,10 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows defaults other than None, and keeps the line breaks of a module's docstring."""
+    """Shows defaults other than None and False, and keeps the line breaks of a module's docstring."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default is None else super()._get_help_string(action)
+        unset = action.default is None or action.default is False
+        return action.help if unset else super()._get_help_string(action)
 
 
 if __name__ == "__main__":

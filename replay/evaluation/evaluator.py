@@ -22,16 +22,16 @@ from replay.logs.reader import Log, RowGroup
 from replay.protocol.events import CandidateEvents, ReplaySettings
 from replay.protocol.features import Features
 
-_SCORES_AT_ONCE = 2_000_000
+SCORES_AT_ONCE = 2_000_000
 """Scores held in memory at a time, over all replicas."""
 
-_AFFINITIES = 16
+WHOLE_AFFINITIES = 16
 """Whole affinities below this can be looked up; in the Open Bandit Dataset others are rare."""
 
-_ENTRIES = 32_000_000
+LOOKUP_ENTRIES = 32_000_000
 """Lookup is used if there are at most this many different arms."""
 
-_KNOWN = 4_000_000
+KEPT_ARMS = 4_000_000
 """Arms whose scores are kept, over all replicas."""
 
 _ARMS_AT_ONCE = 50_000
@@ -40,7 +40,7 @@ _ARMS_AT_ONCE = 50_000
 
 def batch_size(setting: ReplaySettings, replicas: int) -> int:
     """Number of events per batch."""
-    return max(1, _SCORES_AT_ONCE // (setting.arms * replicas))
+    return max(1, SCORES_AT_ONCE // (setting.arms * replicas))
 
 
 def batches(
@@ -78,9 +78,9 @@ class FrozenAgent:
         self.agent = agent
         self.features = features.to(agent.network.weights[0])
         self._contexts = self._number_users() * features.positions
-        entries = _AFFINITIES * self._contexts * len(features.item)
+        entries = WHOLE_AFFINITIES * self._contexts * len(features.item)
         self._place: Tensor | None = None
-        if entries <= _ENTRIES:
+        if entries <= LOOKUP_ENTRIES:
             # Where (affinity, user, position, item) stands among the known arms, -1 where it is not known. Nearly all
             # affinities are 0: in this order the entries that are looked up lie side by side.
             self._place = torch.full((entries,), -1, dtype=torch.int32, device=agent.device)
@@ -112,11 +112,11 @@ class FrozenAgent:
         number = self._part_of_number.gather(0, batch.codes).sum(1)
         context = (number * self.features.positions + batch.position - 1).unsqueeze(1)
         step = batch.affinity.long()
-        step_context = step.clamp_max(_AFFINITIES - 1) * self._contexts + context
+        step_context = step.clamp_max(WHOLE_AFFINITIES - 1) * self._contexts + context
         key = step_context * len(self.features.item) + batch.item
         place = self._place[key]
         # affinities that are no small whole numbers have no place
-        special = (batch.affinity != step) | (step >= _AFFINITIES)
+        special = (batch.affinity != step) | (step >= WHOLE_AFFINITIES)
         new = (place < 0) & ~special
         if new.any():
             self._learn_arms(batch, key, new)
@@ -134,7 +134,7 @@ class FrozenAgent:
         fresh, index = key[new].unique(return_inverse=True)
         # any of the places of a key serves
         one = torch.empty_like(fresh).scatter_(0, index, torch.arange(len(index), device=index.device))
-        room = _KNOWN // self.agent.replicas - self._count
+        room = KEPT_ARMS // self.agent.replicas - self._count
         fresh, one = fresh[:room], one[:room]
         stop = self._count + len(fresh)
         if stop > self._known.shape[1]:

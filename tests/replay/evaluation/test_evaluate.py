@@ -97,10 +97,12 @@ def test_estimates_are_those_of_the_twin(name: str, protocol: Protocol, arms: in
             assert row["ips_monte_carlo_error"] == pytest.approx(error, rel=1e-9)
 
 
-@pytest.mark.parametrize("limit", [{"_ENTRIES": 0}, {"_KNOWN": 40}, {"_AFFINITIES": 2}, {"_SCORES_AT_ONCE": 999}])
+@pytest.mark.parametrize(
+    "limit", [("LOOKUP_ENTRIES", 0), ("KEPT_ARMS", 40), ("WHOLE_AFFINITIES", 2), ("SCORES_AT_ONCE", 999)]
+)
 @pytest.mark.parametrize("name", ["NeuralLog-UCB-1", "NeuralLog-TS-1"])
 def test_looking_arms_up_changes_nothing(
-    name: str, limit: dict[str, int], log: Log, monkeypatch: pytest.MonkeyPatch
+    name: str, limit: tuple[str, int], log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, features = trained(name, log, replicas=3), Features.fit(log)
     setting = ReplaySettings("affinity", 5, None, 0)
@@ -110,8 +112,7 @@ def test_looking_arms_up_changes_nothing(
         return torch.cat([frozen.look_up(batch) for batch in batches(log, features, setting, 3)], dim=1)
 
     usual = values()
-    ((constant, value),) = limit.items()
-    monkeypatch.setattr(evaluator, constant, value)
+    monkeypatch.setattr(evaluator, *limit)
     torch.testing.assert_close(values(), usual, rtol=1e-12, atol=1e-12)
 
 

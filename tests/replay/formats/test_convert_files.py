@@ -88,6 +88,14 @@ def test_a_stop_at_a_damaged_row_goes_on_with_skip(tmp_path: Path, monkeypatch: 
     assert len(read(tmp_path / "log")) == 119
 
 
+def test_a_part_says_where_to_resume(tmp_path: Path) -> None:
+    """Under the keys that earlier versions wrote: what they left unfinished can be resumed."""
+    convert_log(write(tmp_path / "a", [row(i) for i in range(9)]), tmp_path / "log")
+    metadata = pq.read_schema(tmp_path / "log" / "events-00000.parquet").metadata
+    assert set(metadata) == {b"nl_lightning.version", b"nl_lightning.source", b"nl_lightning.progress"}
+    assert json.loads(metadata[b"nl_lightning.progress"])["line"] == 11
+
+
 @pytest.mark.parametrize("file", ["all.csv", "item_context.csv"])
 @pytest.mark.parametrize("finished", [True, False])
 def test_another_source_is_refused(file: str, finished: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
