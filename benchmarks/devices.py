@@ -21,7 +21,7 @@ from replay import Features, Log
 from replay.evaluation.evaluator import Evaluation
 from replay.evaluation.processes import Processes
 from replay.evaluation.shards import LogData
-from replay.protocol.events import Setting
+from replay.protocol.events import ReplaySettings
 
 
 class Team:
@@ -123,7 +123,7 @@ def frozen(rows: int, rounds: int = 7) -> list[Row]:
 def evaluating(path: str, size: int) -> Callable[[], float]:
     """Seconds of one ``trainer.test``, shared among so many processes, which begin together."""
     log = Log(path)
-    asked, features, setting = agent(), Features.fit(log), Setting("affinity", 5, None, 0)
+    asked, features, setting = agent(), Features.fit(log), ReplaySettings("affinity", 5, None, 0)
     tester = Processes(devices=size).trainer()
 
     def work() -> float:

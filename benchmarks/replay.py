@@ -15,16 +15,17 @@ from nl_lightning import NeuralLogUCB2
 from nl_lightning.rollout.data import BanditData
 from replay import Features, Log, ReplayLog
 from replay.evaluation.evaluate import evaluate
-from replay.formats.convert import convert_log, sample
+from replay.formats.convert import convert_log
+from replay.formats.obd import sample
 from replay.logs.schema import ROW_GROUP
 from replay.logs.writer import LogWriter
-from replay.protocol.events import Setting
-from replay.simulation.simulated_world import World
+from replay.protocol.events import ReplaySettings
+from replay.simulation.simulated_world import SimulatedWorld
 
 
 def simulated(path: Path, rows: int) -> Log:
     """A log of the Open Bandit Dataset's shape."""
-    world = World(ctr=0.005)
+    world = SimulatedWorld(ctr=0.005)
     writer = LogWriter(path, world.item_table(), {})
     for start in range(0, rows, ROW_GROUP):
         writer.add(world.draw(start, min(ROW_GROUP, rows - start)), progress=start)
@@ -43,7 +44,7 @@ def frozen(rows: int) -> list[Row]:
         log = simulated(Path(directory) / "log", rows)
         published = Path(directory) / "published.parquet"
         _write_published(log, published)
-        features, setting, asked = Features.fit(log), Setting("affinity", 5, None, 0), agent()
+        features, setting, asked = Features.fit(log), ReplaySettings("affinity", 5, None, 0), agent()
 
         def whole() -> None:
             evaluate(asked, features, log, setting)
@@ -87,7 +88,7 @@ def _write_published(log: Log, path: Path) -> None:
     for group in log.groups:
         events, table = log.events(group), log.read(group)
         dense = np.zeros((group.rows, log.n_items), dtype=np.float32)
-        dense[events.affinity_owner.numpy(), events.affinity_item.numpy()] = events.affinity.numpy()
+        dense[events.affinity_owner, events.affinity_item] = events.affinity
         table = table.drop_columns(["affinity_item", "affinity"])
         for item in range(log.n_items):
             table = table.append_column(f"user-item_affinity_{item}", pa.array(dense[:, item]))
@@ -141,7 +142,7 @@ def memory(*lengths: int) -> list[Row]:
 
 def evaluating(path: str) -> None:
     log = Log(path)
-    evaluate(agent(), Features.fit(log), log, Setting("affinity", 5, None, 0))
+    evaluate(agent(), Features.fit(log), log, ReplaySettings("affinity", 5, None, 0))
 
 
 def learning_on(path: str) -> None:

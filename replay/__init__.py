@@ -1,8 +1,32 @@
-"""What a learning agent would have earned, from logged clicks: logs in Parquet, rejection sampling, estimates."""
+"""Estimate from logged clicks what a learning agent would have earned: logs in Parquet, rejection sampling, estimators.
 
-from replay.learning import ReplayLog
-from replay.logs.reader import Log
-from replay.protocol.features import Features
-from replay.simulation.ground_truth import Online
+The public names are resolved when they are first used: importing ``replay.logs`` loads neither torch nor Lightning.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from replay.learning import ReplayLog
+    from replay.logs.reader import Log
+    from replay.protocol.features import Features
+    from replay.simulation.ground_truth import Online
 
 __all__ = ["Features", "Log", "Online", "ReplayLog"]
+
+_MODULES = {
+    "Features": "replay.protocol.features",
+    "Log": "replay.logs.reader",
+    "Online": "replay.simulation.ground_truth",
+    "ReplayLog": "replay.learning",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,37 +1,48 @@
-"""python -m replay convert | simulate | info | evaluate"""
+"""The command line, ``python -m replay``."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
 from nl_lightning.core.errors import InputError
-from replay.commands import info
-from replay.evaluation import evaluate
-from replay.formats import convert
-from replay.simulation import simulate
-
-COMMANDS = {"convert": convert, "simulate": simulate, "info": info, "evaluate": evaluate}
-"""A command is a module: its docstring's first line is its help, ``add_arguments`` its options, ``run`` its work."""
+from replay.commands import COMMANDS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; errors that a user can mend are shown as one text, with an exit code that is not 0."""
-    parser = argparse.ArgumentParser(prog="python -m replay", description="Logs of clicks, and what they tell.")
+    """Run a command. Errors that a user can fix are shown as one message, with exit code 1.
+
+    Only the module of the given command is imported, so that a light command starts fast.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    asked = next((argument for argument in given if not argument.startswith("-")), None)
+    parser = argparse.ArgumentParser(
+        prog="python -m replay",
+        description="Make logs of clicks, look into them, and evaluate agents on them.",
+        epilog="The options of a command: python -m replay COMMAND --help",
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in COMMANDS.items():
-        text = (module.__doc__ or "").splitlines()[0]
-        command = commands.add_parser(name, help=text, description=module.__doc__, formatter_class=_Help)
-        module.add_arguments(command)
-    options = parser.parse_args(arguments)
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, formatter_class=_Help)
+        if name == asked:
+            module = importlib.import_module(f"replay.commands.{name}")
+            command.description = module.__doc__
+            command.set_defaults(run=module.run)
+            module.add_arguments(command)
+    options = parser.parse_args(given)
     try:
-        COMMANDS[options.command].run(options)
+        options.run(options)
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Defaults are shown, and a module's docstring keeps its lines."""
+    """Shows defaults other than None and False, and keeps the line breaks of a module's docstring."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        unset = action.default is None or action.default is False
+        return action.help if unset else super()._get_help_string(action)
 
 
 if __name__ == "__main__":

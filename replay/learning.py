@@ -19,11 +19,11 @@ from nl_lightning.environments import LoggedEnvironment
 from replay.formats.sample import bundled_log
 from replay.logs.reader import Log
 from replay.protocol.candidates import Protocol, check_protocol
-from replay.protocol.events import Place, Setting, Shown, ShownGroup
+from replay.protocol.events import CandidateEvents, CandidateGroup, LogCursor, ReplaySettings
 from replay.protocol.features import DIM, Features
 from replay.protocol.rejection import Rule, check_rule, floor_note
 
-_CACHE_BYTES = 200_000_000
+CACHE_BYTES = 200_000_000
 """Row groups that are kept because a replica may still be there."""
 
 
@@ -65,19 +65,19 @@ class ReplayLog(LoggedEnvironment):
         self.log = Log(bundled_log() if log is None else log)
         self.arms = check_protocol(candidates, arms, self.log.n_items)
         self.rejection = rejection
-        c = check_rule(rejection, propensity_floor, self.log.contents, str(self.log.path))
-        self.setting = Setting(candidates, self.arms, c, seed)
+        c = check_rule(rejection, propensity_floor, self.log.statistics, str(self.log.path))
+        self.setting = ReplaySettings(candidates, self.arms, c, seed)
         self.fit_rows = fit_rows
         self.features: Features | None = None
-        self._places: list[Place] = []
+        self._places: list[LogCursor] = []
 
     # ---- state ----------------------------------------------------------------------------------------------------
 
     def reset(self, seeds: Sequence[int]) -> None:
         self._moved: Features | None = None
-        self._places = [Place(self.log) for _ in seeds]
+        self._places = [LogCursor(self.log) for _ in seeds]
         self.alive = [True] * len(seeds)
-        self._shown: OrderedDict[int, ShownGroup] = OrderedDict()
+        self._shown: OrderedDict[int, CandidateGroup] = OrderedDict()
         self._unseen: dict[int, tuple[int, int]] = {}
 
     @property
@@ -103,7 +103,7 @@ class ReplayLog(LoggedEnvironment):
 
     def _log_identity(self) -> dict[str, Any]:
         """What tells this log from another one."""
-        contents = self.log.contents.to_json()
+        contents = self.log.statistics.to_json()
         return {**{name: self.log.description[name] for name in ("source", "parts")}, **contents}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ class ReplayLog(LoggedEnvironment):
 
     def counts(self) -> dict[str, Any]:
         """What became of the events, and what the log is."""
-        contents, shown = self.log.contents, list(self._unseen.values())
+        contents, shown = self.log.statistics, list(self._unseen.values())
         unseen, missing = (sum(pair[i] for pair in shown) for i in range(2))
         return {
             "log": {
@@ -153,7 +153,7 @@ class ReplayLog(LoggedEnvironment):
             place.accepted += matches
             place.advance(events, self._group)
 
-    def _group(self, number: int) -> ShownGroup:
+    def _group(self, number: int) -> CandidateGroup:
         """The events of a row group that are shown to agents."""
         if number in self._shown:
             self._shown.move_to_end(number)
@@ -161,7 +161,7 @@ class ReplayLog(LoggedEnvironment):
         if self.features is None:
             self.features = Features.fit(self.log, self.fit_rows)
         group = self.log.groups[number]
-        events, unseen = Shown.of(self.log, group, self.features, self.setting)
+        events, unseen = CandidateEvents.read(self.log, group, self.features, self.setting)
         self._unseen[number] = (unseen.unseen, unseen.missing)
         in_set = events.logged >= 0
         thinned = in_set & ~events.kept
@@ -169,9 +169,9 @@ class ReplayLog(LoggedEnvironment):
         # what lies behind, once i of the shown events are passed: rows, not in the set, thinned
         passed = torch.stack([torch.ones_like(in_set), ~in_set, thinned], dim=1).cumsum(0)
         behind = torch.cat([torch.zeros_like(passed[:1]), passed[index], passed[-1:]])
-        left = Shown(*(column[index].to(self.like.device) for column in events))
-        self._shown[number] = ShownGroup(left._replace(row=left.row.cpu()), behind)
-        while sum(group.bytes for group in self._shown.values()) > _CACHE_BYTES and len(self._shown) > 1:
+        left = CandidateEvents(*(column[index].to(self.like.device) for column in events))
+        self._shown[number] = CandidateGroup(left._replace(row=left.row.cpu()), behind)
+        while sum(group.bytes for group in self._shown.values()) > CACHE_BYTES and len(self._shown) > 1:
             self._shown.popitem(last=False)
         return self._shown[number]
 
@@ -192,7 +192,7 @@ class ReplayLog(LoggedEnvironment):
         filler = next(part for replica in parts for part in replica).slice(0, 1)
         padded, device = max(lengths) + window, self.like.device
         joined = [_joined(parts[replica] or [filler], padded) for replica in shown]
-        events = Shown(*(torch.stack(column) for column in zip(*joined, strict=True)))
+        events = CandidateEvents(*(torch.stack(column) for column in zip(*joined, strict=True)))
         length = torch.tensor([lengths[replica] for replica in shown], device=device)
         padding = torch.arange(padded, device=device) >= length.unsqueeze(1)
         return Deal(
@@ -212,9 +212,9 @@ class ReplayLog(LoggedEnvironment):
         return self._moved
 
 
-def _joined(parts: list[Shown], length: int) -> Shown:
+def _joined(parts: list[CandidateEvents], length: int) -> CandidateEvents:
     """Events one behind the other, the last one repeated up to a length."""
     columns = zip(*parts, strict=True)
     whole = [torch.cat(column) if len(parts) > 1 else column[0] for column in columns]
     index = torch.arange(length, device="cpu").clamp_max(len(whole[0]) - 1)
-    return Shown(*(column[index.to(column.device)] for column in whole))
+    return CandidateEvents(*(column[index.to(column.device)] for column in whole))

@@ -39,17 +39,16 @@ def _write_events(log: Log, path: Path) -> None:
     for feature, known in enumerate(names):
         number = {value: place for place, value in enumerate(known)}
         codes = [
-            torch.tensor([number[value] for value in part.users[feature][1]], device="cpu")[part.users[feature][0]]
-            for part in parts
+            np.array([number[value] for value in part.users[feature][1]])[part.users[feature][0]] for part in parts
         ]
         # As obp's own preprocessing does: booleans, and of each feature one category is left out.
-        columns.append(np.eye(len(known), dtype=bool)[torch.cat(codes).numpy(), 1:])
+        columns.append(np.eye(len(known), dtype=bool)[np.concatenate(codes), 1:])
     np.savez(
         path,
         context=np.concatenate(columns, axis=1),
-        action=torch.cat([part.item for part in parts]).numpy(),
-        position=torch.cat([part.position for part in parts]).numpy() - 1,
-        reward=torch.cat([part.click for part in parts]).numpy().astype(int),
-        propensity=torch.cat([part.propensity for part in parts]).numpy(),
+        action=np.concatenate([part.item for part in parts]),
+        position=np.concatenate([part.position for part in parts]) - 1,
+        reward=np.concatenate([part.click for part in parts]).astype(int),
+        propensity=np.concatenate([part.propensity for part in parts]),
         n_items=log.n_items,
     )

@@ -9,8 +9,8 @@ _FIRST_CAPACITY = 64
 class ReplayBuffer(nn.Module):
     """x (R, capacity + 1, d) and reward (R, capacity + 1), which grow by doubling; ``length`` (R,) rows are in use.
 
-    Rows that are not in use are zero, which TrainNN relies on, but for the last: rows of replicas that are masked out
-    land there.
+    Rows that are not in use are zero, which TrainNN relies on. The last one never is: rows that are masked out land
+    there before it is cleared.
     """
 
     x: Tensor
@@ -43,6 +43,9 @@ class ReplayBuffer(nn.Module):
             place = place + torch.arange(rows, device=place.device)
         self.x.scatter_(1, place.unsqueeze(-1).expand_as(x), x.to(self.x.dtype))
         self.reward.scatter_(1, place, reward.to(self.reward.dtype))
+        if accepted is not None:
+            self.x[:, self.capacity].zero_()
+            self.reward[:, self.capacity].zero_()
         self.length.add_(appended)
 
     def rows(self) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,5 @@
 """What comes in is checked here: what was expected, what came, what to do."""
 
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -8,18 +7,8 @@ from torch import Tensor
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.types import Choice
-
-
-def is_whole(value: object, least: int) -> bool:
-    """Whether a value is a whole number (Python's or NumPy's, not a boolean) of at least ``least``."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
-
-
-def check_whole(least: int, **values: object) -> None:
-    """Each of the named values is a whole number of at least ``least``."""
-    for name, value in values.items():
-        if not is_whole(value, least):
-            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+from nl_lightning.core.whole import check_whole as check_whole
+from nl_lightning.core.whole import is_whole as is_whole
 
 
 def check_blocks(arms: Tensor, blocks: int) -> None:

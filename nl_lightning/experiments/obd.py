@@ -145,13 +145,13 @@ def prepare(logs: Sequence[LogName], scale: paper.Scale, root: Path) -> None:
     """Prepare what the replays need: nu and lam, and the logs."""
     from replay.formats.sample import bundled_log
     from replay.simulation.simulate import make_log
-    from replay.simulation.simulated_world import World
+    from replay.simulation.simulated_world import SimulatedWorld
 
     settle_settings(root)
     if "obd" in logs:
         bundled_log()
     if "simulated" in logs:
-        make_log(simulated_log(root), World(**paper.SIMULATED_LOG), scale.events, quiet=True)
+        make_log(simulated_log(root), SimulatedWorld(**paper.SIMULATED_LOG), scale.events)
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ _EVENT_ENTRIES = 120_000
 _EVENT_ARMS = 20_000
 """Arms of all events in a window and all replicas: they are evaluated in any case, and should not be most of a
 block."""
-_BYTES = 100_000_000
+EVALUATED_BYTES = 100_000_000
 """What the arms that are evaluated at once may take, over all replicas."""
 
 
@@ -120,14 +120,14 @@ def make_plan(agent: Agent, environment: Environment, count: int, together: bool
         return Plan(1, 1, rows_follow)
     # Until the first match nothing changes, so that events up to it are scored together. The norm may need whole
     # gradients; the last event of a window is not searched.
-    room = _BYTES // (32 * agent.design.numbers_per_arm * arms * agent.replicas)
+    room = EVALUATED_BYTES // (32 * agent.design.numbers_per_arm * arms * agent.replicas)
     return Plan(max(2, min(3 * arms + 2, _room(agent, arms), room)), 1, rows_follow)
 
 
 def _room(agent: Agent, arms: int) -> int:
     """Events of a replica that are evaluated at once: an observation in float64, its factors in the network's
     precision, and copies of both."""
-    return max(1, _BYTES // (32 * sum(agent.observation_columns) * arms * agent.replicas))
+    return max(1, EVALUATED_BYTES // (32 * sum(agent.observation_columns) * arms * agent.replicas))
 
 
 class _Blocks:

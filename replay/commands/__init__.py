@@ -1,1 +1,13 @@
-"""The commands of ``python -m replay``."""
+"""The commands of ``python -m replay``.
+
+Each command is a module with its own name. The module's docstring is the description in the command's help,
+``add_arguments(parser)`` declares the options, and ``run(options)`` does the work.
+"""
+
+COMMANDS = {
+    "convert": "convert logs of the Open Bandit Dataset from CSV to Parquet",
+    "simulate": "simulate a log whose true click rates are known",
+    "info": "show what a log holds",
+    "evaluate": "estimate what a trained agent would have earned on a log",
+}
+"""Each command with its one-line help. The modules are imported only when their command is called."""

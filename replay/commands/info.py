@@ -1,6 +1,11 @@
-"""Show what a log holds.
+"""Show what a log holds: rows, clicks, propensities, items, users, missing values.
 
-DST is a log, or a directory above several. Numbers come from log.json; the other files are there and have their rows.
+LOG is the directory of a log, or a directory above several logs. The numbers come from log.json; the other files are
+only checked for presence and number of rows.
+
+examples:
+  python -m replay info data/obd/random/all
+  python -m replay info s3://bucket/logs
 """
 
 import argparse
@@ -14,18 +19,18 @@ from rich.text import Text
 from nl_lightning.core.statistics import CLICK_LEVEL, wilson
 from replay.logs.address import Address, address, size
 from replay.logs.schema import EVENTS_FILES, ITEMS_FILE, LOG_FILE
-from replay.logs.statistics import Contents, check_files, read_description
+from replay.logs.statistics import LogStatistics, check_files, read_description
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "dst", metavar="DST", help="directory of a log, or above several; a path, or an address (s3://...)"
+        "log", metavar="LOG", help="directory of a log, or above several logs: a path or an address (s3://...)"
     )
 
 
 def run(options: argparse.Namespace) -> None:
     console = Console()
-    for path in _logs(address(options.dst)):
+    for path in _logs(address(options.log)):
         log = read_description(path)
         check_files(path, log)
         table = Table(title=Text(str(path)), title_justify="left", show_header=False)
@@ -35,20 +40,20 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _logs(path: Address) -> list[Address]:
-    """The log, or those below it, finished or not."""
+    """The log at a path, or all logs below it, finished or not."""
     below = {file.parent for name in (LOG_FILE, EVENTS_FILES) for file in path.rglob(name)} if path.is_dir() else set()
     return [path] if path in below or not below else sorted(below)
 
 
 def _lines(path: Address, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    counts = Contents.of(path, log)
+    counts = LogStatistics.from_description(path, log)
     yield "policy", log["policy"]
     yield "campaign", log["campaign"]
     yield "rows", f"{counts.rows:,}"
     yield "clicks", f"{counts.clicks:,}"
     low, high = wilson(counts.clicks, counts.rows, CLICK_LEVEL)
     yield "CTR", f"{counts.ctr:.4%} ({CLICK_LEVEL:.0%} interval {low:.4%} to {high:.4%})"
-    yield "logging", "uniform" if counts.uniform else "not uniform, as far as its propensities tell"
+    yield "logging", "uniform" if counts.uniform else "not uniform, judging by its propensities"
     missing = counts.missing.get("propensity_score", 0)
     if counts.propensity_low is None:
         yield "propensities", "none"
@@ -61,7 +66,7 @@ def _lines(path: Address, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "highest affinity", f"{counts.affinity_high:g}"
     yield "missing values", _pairs(counts.missing) or "none"
     order = "in order" if counts.in_order else "not in order"
-    yield "time", f"{counts.first_time} to {counts.last_time}, {order}" if counts.first_time else "not known"
+    yield "time", f"{counts.first_time} to {counts.last_time}, {order}" if counts.first_time else "unknown"
     skipped = log.get("skipped", {"rows": 0, "first": []})
     yield "skipped rows", "\n".join([f"{skipped['rows']:,}", *skipped["first"]])
     files = [path / LOG_FILE, path / ITEMS_FILE, *path.glob(EVENTS_FILES)]

@@ -1,1 +1,1 @@
-"""What a frozen policy would have earned: estimators, shards, processes."""
+"""Off-policy evaluation of frozen agents: estimators, shards of a log, processes."""

@@ -1,20 +1,21 @@
-"""What an evaluation tells of a frozen agent, as torchmetrics metrics.
+"""Estimators of the click rate of a frozen agent, as torchmetrics metrics.
 
-For event i with click r_i, logged with probability p_i, let m_i say whether the agent picks the logged item, and pi_i
-be the probability that it does (m_i itself, or for Thompson sampling a mean over Monte Carlo draws); w_i = pi_i / p_i.
+Event i has the click r_i and was logged with probability p_i. Let m_i be 1 if the agent picks the logged item, else 0,
+and pi_i the probability that it does (m_i itself, or for Thompson sampling a mean over Monte Carlo draws), and let
+w_i = pi_i / p_i.
 
     match   sum m r / sum m            Wilson's interval
     IPS     1/N sum w r                bootstrap over blocks of rows
     SNIPS   sum w r / sum w            bootstrap over blocks of rows
     acceptance rate  1/N sum m;   effective sample size  (sum w)^2 / sum w^2
 
-Everything is a function of sums over blocks of rows, so a log of any length is seen once and shards are added up.
+All estimates are functions of sums over blocks of rows, so one pass over the log is enough and shards add up.
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,15 +25,16 @@ from nl_lightning.core.rng import Stream, generator
 from nl_lightning.core.statistics import CLICK_LEVEL, wilson
 
 BLOCKS = 1000
-"""A log is cut into so many blocks of rows; a bootstrap draws them with replacement."""
+"""Number of blocks of rows that a log is divided into; the bootstrap resamples blocks."""
 
 RESAMPLES = 2000
+"""Number of bootstrap resamples."""
 
 _COLUMNS = ("events", "matches", "match_clicks", "weight", "weight2", "weighted_clicks", "monte_carlo")
 
 
 class Estimate(NamedTuple):
-    """Of each replica (R,); NaN where there is no interval."""
+    """An estimate and its confidence interval for each replica, (R,); NaN if there is no interval."""
 
     value: Tensor
     low: Tensor
@@ -40,11 +42,11 @@ class Estimate(NamedTuple):
 
 
 class BlockSums(Metric):
-    """Sums (R, blocks, columns) of what the estimates need.
+    """Base class of the estimators: sums (R, blocks, columns) over the events of each block.
 
     Args:
-        replicas: number R.
-        rows: of the whole log.
+        replicas: number R of replicas.
+        rows: number of rows of the whole log.
     """
 
     full_state_update = False
@@ -56,35 +58,40 @@ class BlockSums(Metric):
         self.add_state("sums", torch.zeros(replicas, BLOCKS, len(_COLUMNS), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, row: Tensor, click: Tensor, match: Tensor, counts: Tensor, weight: Tensor, spread: Tensor) -> None:
-        """Events of the log: row, click (N,), match (R, N), counts (N,), weight w (R, N), spread (R, N).
+        """Add N events of the log.
 
-        ``counts`` is False for events that the match estimator leaves out (the propensity correction), ``spread`` the
-        Monte Carlo variance of w r.
+        Args:
+            row: (N,), rows of the log.
+            click: r (N,).
+            match: m (R, N).
+            counts: (N,), False for events that the propensity correction removes from the match estimator.
+            weight: w (R, N).
+            spread: (R, N), the Monte Carlo variance of w r.
         """
         clicks, matched = click.to(weight), (match & counts).to(weight)
         ones = torch.ones_like(weight)
         columns = (ones, matched, matched * clicks, weight, weight.square(), weight * clicks, spread)
-        # rows are whole numbers below 2^53: exact
+        # exact, because the products stay below 2^63
         block = row * BLOCKS // self.rows
         self.sums.index_add_(1, block, torch.stack(columns, dim=-1))
 
     def total(self, name: str) -> Tensor:
-        """(R,)"""
+        """The sum (R,) of a column over all blocks."""
         return self.sums[..., _COLUMNS.index(name)].sum(1)
 
     @abstractmethod
     def compute(self) -> Any:
-        """Of each replica; in every process that of all of them."""
+        """The result for each replica, over all processes."""
 
     def counted(self, successes: str, trials: str) -> Estimate:
-        """A ratio of counts, with Wilson's interval."""
+        """A ratio of counts with Wilson's interval."""
         k, n = self.total(successes), self.total(trials)
         ends = [wilson(*pair) for pair in zip(k.tolist(), n.tolist(), strict=True)]
         low, high = torch.tensor(ends, dtype=k.dtype, device=k.device).T
         return Estimate(k / n, low, high)
 
     def bootstrapped(self, numerator: str, denominator: str) -> Estimate:
-        """A ratio of sums, and the quantiles of the same ratio over resampled blocks."""
+        """A ratio of sums with the quantiles of the same ratio over resampled blocks."""
         ratio = self.total(numerator) / self.total(denominator)
         used = self.sums[0, :, 0] > 0
         blocks = int(used.sum())
@@ -92,7 +99,7 @@ class BlockSums(Metric):
             return Estimate(ratio, *[torch.full_like(ratio, torch.nan)] * 2)
         pair = self.sums[:, used][..., [_COLUMNS.index(numerator), _COLUMNS.index(denominator)]]
         top, bottom = (_times_drawn(blocks).to(pair) @ pair).unbind(-1)
-        # a resample without any weight says nothing
+        # resamples without any weight are NaN and are ignored
         ends = torch.tensor([(1 - CLICK_LEVEL) / 2, (1 + CLICK_LEVEL) / 2], dtype=pair.dtype, device=pair.device)
         low, high = (top / bottom).nanquantile(ends, dim=1)
         return Estimate(ratio, low, high)
@@ -100,14 +107,13 @@ class BlockSums(Metric):
 
 @lru_cache(maxsize=1)
 def _times_drawn(blocks: int) -> Tensor:
-    """(resamples, blocks): how often each block is drawn; the same for every estimate."""
+    """(resamples, blocks): how often each block is drawn, the same for every estimator."""
     g = generator(0, Stream.BOOTSTRAP, blocks)
     drawn = torch.randint(blocks, (RESAMPLES, blocks), generator=g, device="cpu")
     times = torch.zeros(RESAMPLES, blocks, dtype=torch.float64, device="cpu")
     return times.scatter_add_(1, drawn, torch.ones_like(times))
 
 
-@final
 class MatchCTR(BlockSums):
     """sum m r / sum m, with Wilson's interval."""
 
@@ -115,7 +121,6 @@ class MatchCTR(BlockSums):
         return self.counted("match_clicks", "matches")
 
 
-@final
 class IPS(BlockSums):
     """1/N sum w r"""
 
@@ -123,7 +128,6 @@ class IPS(BlockSums):
         return self.bootstrapped("weighted_clicks", "events")
 
 
-@final
 class SelfNormalisedIPS(BlockSums):
     """sum w r / sum w"""
 
@@ -131,7 +135,6 @@ class SelfNormalisedIPS(BlockSums):
         return self.bootstrapped("weighted_clicks", "weight")
 
 
-@final
 class AcceptanceRate(BlockSums):
     """1/N sum m, with Wilson's interval."""
 
@@ -139,7 +142,6 @@ class AcceptanceRate(BlockSums):
         return self.counted("matches", "events")
 
 
-@final
 class EffectiveSampleSize(BlockSums):
     """(sum w)^2 / sum w^2"""
 
@@ -148,33 +150,31 @@ class EffectiveSampleSize(BlockSums):
         return Estimate(size, *[torch.full_like(size, torch.nan)] * 2)
 
 
-@final
 class Totals(BlockSums):
-    """The sums over all blocks, by their names."""
+    """The sums over all blocks, by name."""
 
     def compute(self) -> dict[str, Tensor]:
         return {name: self.total(name) for name in _COLUMNS}
 
 
 def monte_carlo_error(totals: Mapping[str, Tensor]) -> Tensor:
-    """(R,), standard error of IPS that comes from estimated action probabilities."""
+    """(R,), the standard error of IPS that comes from estimating action probabilities."""
     return totals["monte_carlo"].sqrt() / totals["events"]
 
 
 class Counted(NamedTuple):
-    """Events, whatever the agent chooses, and values of their users."""
+    """Counts that do not depend on what the agent chooses."""
 
     outside: int
-    """events whose logged item was not shown"""
+    """events whose logged item was not a candidate"""
     corrected: int
-    """events that the propensity correction left out"""
+    """events that the propensity correction removed"""
     unknown: int
-    """values of user features that are missing or that the fit has not seen"""
+    """values of user features that are missing or were not seen by the fit of the features"""
 
 
-@final
 class EventCounts(Metric):
-    """Counts what is ``Counted``."""
+    """Computes ``Counted``."""
 
     full_state_update = False
     counted: Tensor
@@ -184,8 +184,13 @@ class EventCounts(Metric):
         self.add_state("counted", torch.zeros(len(Counted._fields), dtype=torch.long), dist_reduce_fx="sum")
 
     def update(self, logged: Tensor, kept: Tensor, unknown: Tensor) -> None:
-        """Of events: the logged item's arm or -1, whether the correction keeps it (N,), and whether each value of a
-        user feature is unknown (N, 4)."""
+        """Add N events.
+
+        Args:
+            logged: (N,), the arm of the logged item, or -1.
+            kept: (N,), whether the propensity correction keeps the event.
+            unknown: (N, 4), whether a value of a user feature is unknown.
+        """
         shown = logged >= 0
         self.counted += torch.stack([(~shown).sum(), (shown & ~kept).sum(), unknown.sum()])
 
@@ -203,9 +208,9 @@ METRICS: dict[str, type[BlockSums]] = {
 
 
 def estimates(replicas: int, rows: int, **others: type[BlockSums]) -> MetricCollection:
-    """All of them, and others that are named, over one set of sums.
+    """All estimators, and further ones by name, sharing one set of sums.
 
-    What they compute is that of all processes: whatever is asked, is asked of ``compute``.
+    Only ``compute`` gives results over all processes.
     """
     chosen = {**METRICS, **others}
     metrics: dict[str, Metric | MetricCollection] = {name: metric(replicas, rows) for name, metric in chosen.items()}

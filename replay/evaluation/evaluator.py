@@ -1,8 +1,8 @@
-"""A frozen agent over a log: one pass, whatever its length.
+"""Evaluate a frozen agent on a log of any length, in one pass.
 
-An agent that does not learn gives an arm the same mean and bonus each time, and most arms of a log come again and
-again: the same kind of user, position and item, without affinity. Those are computed once and looked up; others are
-computed as they come.
+An agent that does not learn gives an arm the same mean and bonus every time, and most arms of a log occur many times:
+the same kind of user, position and item, without affinity. Those are computed once and then looked up. Others are
+computed when they occur.
 """
 
 from collections import deque
@@ -18,46 +18,47 @@ from torch import Tensor
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from replay.evaluation.estimators import METRICS, Estimate, EventCounts, Totals, estimates
-from replay.logs.reader import Group, Log
-from replay.protocol.events import Setting, Shown
+from replay.logs.reader import Log, RowGroup
+from replay.protocol.events import CandidateEvents, ReplaySettings
 from replay.protocol.features import Features
 
-_SCORES_AT_ONCE = 2_000_000
-"""Scores of arms that are held at once, over all replicas."""
+SCORES_AT_ONCE = 2_000_000
+"""Scores held in memory at a time, over all replicas."""
 
-_AFFINITIES = 16
-"""Whole affinities below this are looked up; in the Open Bandit Dataset others are rare."""
+WHOLE_AFFINITIES = 16
+"""Whole affinities below this can be looked up; in the Open Bandit Dataset others are rare."""
 
-_ENTRIES = 32_000_000
-"""Arms that can be looked up, if there are no more of them."""
+LOOKUP_ENTRIES = 32_000_000
+"""Lookup is used if there are at most this many different arms."""
 
-_KNOWN = 4_000_000
-"""Arms that are kept, over all replicas."""
+KEPT_ARMS = 4_000_000
+"""Arms whose scores are kept, over all replicas."""
 
 _ARMS_AT_ONCE = 50_000
-"""Arms whose features are held at once."""
+"""Arms whose features are held in memory at a time."""
 
 
-def batch_size(setting: Setting, replicas: int) -> int:
-    return max(1, _SCORES_AT_ONCE // (setting.arms * replicas))
+def batch_size(setting: ReplaySettings, replicas: int) -> int:
+    """Number of events per batch."""
+    return max(1, SCORES_AT_ONCE // (setting.arms * replicas))
 
 
 def batches(
-    log: Log, features: Features, setting: Setting, replicas: int, groups: Sequence[Group] | None = None
-) -> Iterator[Shown]:
-    """The whole log, or some of its row groups. The next one is read while the last one is worked on."""
+    log: Log, features: Features, setting: ReplaySettings, replicas: int, groups: Sequence[RowGroup] | None = None
+) -> Iterator[CandidateEvents]:
+    """Batches of the whole log, or of some of its row groups. A group is read while the one before it is processed."""
     size = batch_size(setting, replicas)
 
-    def read(group: Group) -> Shown:
-        return Shown.of(log, group, features, setting)[0]
+    def read(group: RowGroup) -> CandidateEvents:
+        return CandidateEvents.read(log, group, features, setting)[0]
 
     for whole in _ahead(read, log.groups if groups is None else groups):
         for start in range(0, len(whole.row), size):
             yield whole.slice(start, start + size)
 
 
-def _ahead(read: Callable[[Group], Shown], groups: Sequence[Group]) -> Iterator[Shown]:
-    """What is read of each group, by a second thread; not where there is one thread to use and nothing to wait for."""
+def _ahead(read: Callable[[RowGroup], CandidateEvents], groups: Sequence[RowGroup]) -> Iterator[CandidateEvents]:
+    """Read each group ahead in a second thread, unless there is one thread to use and no network to wait for."""
     if torch.get_num_threads() == 1 and all(isinstance(group.file, Path) for group in groups):
         yield from map(read, groups)
         return
@@ -71,15 +72,15 @@ def _ahead(read: Callable[[Group], Shown], groups: Sequence[Group]) -> Iterator[
 
 
 class FrozenAgent:
-    """An agent that is asked which arms it would choose, and learns nothing."""
+    """An agent that chooses arms and does not learn."""
 
     def __init__(self, agent: Agent, features: Features) -> None:
         self.agent = agent
         self.features = features.to(agent.network.weights[0])
         self._contexts = self._number_users() * features.positions
-        entries = _AFFINITIES * self._contexts * len(features.item)
+        entries = WHOLE_AFFINITIES * self._contexts * len(features.item)
         self._place: Tensor | None = None
-        if entries <= _ENTRIES:
+        if entries <= LOOKUP_ENTRIES:
             # Where (affinity, user, position, item) stands among the known arms, -1 where it is not known. Nearly all
             # affinities are 0: in this order the entries that are looked up lie side by side.
             self._place = torch.full((entries,), -1, dtype=torch.int32, device=agent.device)
@@ -103,7 +104,7 @@ class FrozenAgent:
         self._part_of_number = self._part_of_number.to(self.agent.device)
         return stride
 
-    def look_up(self, batch: Shown) -> Tensor:
+    def look_up(self, batch: CandidateEvents) -> Tensor:
         """(R, N, K, 1), the scores, or (R, N, K, 2), the means and bonuses of a Thompson agent"""
         if self._place is None:
             everything = torch.ones_like(batch.item, dtype=torch.bool)
@@ -111,11 +112,11 @@ class FrozenAgent:
         number = self._part_of_number.gather(0, batch.codes).sum(1)
         context = (number * self.features.positions + batch.position - 1).unsqueeze(1)
         step = batch.affinity.long()
-        step_context = step.clamp_max(_AFFINITIES - 1) * self._contexts + context
+        step_context = step.clamp_max(WHOLE_AFFINITIES - 1) * self._contexts + context
         key = step_context * len(self.features.item) + batch.item
         place = self._place[key]
         # affinities that are no small whole numbers have no place
-        special = (batch.affinity != step) | (step >= _AFFINITIES)
+        special = (batch.affinity != step) | (step >= WHOLE_AFFINITIES)
         new = (place < 0) & ~special
         if new.any():
             self._learn_arms(batch, key, new)
@@ -126,14 +127,14 @@ class FrozenAgent:
             found[:, special] = self._compute(batch, *special.nonzero(as_tuple=True))
         return found
 
-    def _learn_arms(self, batch: Shown, key: Tensor, new: Tensor) -> None:
+    def _learn_arms(self, batch: CandidateEvents, key: Tensor, new: Tensor) -> None:
         """Compute the new arms of a batch, each once, as far as there is room."""
         assert self._place is not None
         event, slot = new.nonzero(as_tuple=True)
         fresh, index = key[new].unique(return_inverse=True)
         # any of the places of a key serves
         one = torch.empty_like(fresh).scatter_(0, index, torch.arange(len(index), device=index.device))
-        room = _KNOWN // self.agent.replicas - self._count
+        room = KEPT_ARMS // self.agent.replicas - self._count
         fresh, one = fresh[:room], one[:room]
         stop = self._count + len(fresh)
         if stop > self._known.shape[1]:
@@ -144,7 +145,7 @@ class FrozenAgent:
         self._place[fresh] = torch.arange(self._count, stop, dtype=torch.int32, device=fresh.device)
         self._count = stop
 
-    def picked(self, values: Tensor, batch: Shown, draw: int = 0) -> Tensor:
+    def picked(self, values: Tensor, batch: CandidateEvents, draw: int = 0) -> Tensor:
         """(R, N): the chosen arm, given what was looked up; ``draw`` numbers repeated draws."""
         agent, arms = self.agent, batch.item.shape[1]
         rows = batch.row.cpu()
@@ -160,7 +161,7 @@ class FrozenAgent:
     def _score(self, mean: Tensor, bonus: Tensor) -> Tensor:
         return self.agent.exploration.score(mean, bonus, None).unsqueeze(-1)
 
-    def _compute(self, batch: Shown, event: Tensor, slot: Tensor) -> Tensor:
+    def _compute(self, batch: CandidateEvents, event: Tensor, slot: Tensor) -> Tensor:
         """(R, M, 1 or 2), as in ``look_up``, of single arms (M,), given by their event and their place in it."""
         parts = []
         for start in range(0, len(event), _ARMS_AT_ONCE):
@@ -177,9 +178,9 @@ class Evaluation(L.LightningModule):
 
     Args:
         agent: the agent; all of its replicas are evaluated.
-        features: those that it was trained with.
-        rows: of the log.
-        draws: Monte Carlo draws for the action probabilities of a Thompson agent.
+        features: the features it was trained with.
+        rows: number of rows of the log.
+        draws: number of Monte Carlo draws for the action probabilities of a Thompson agent.
     """
 
     def __init__(self, agent: Agent, features: Features, rows: int, draws: int = 1) -> None:
@@ -196,9 +197,9 @@ class Evaluation(L.LightningModule):
         self.counts.reset()
 
     @torch.inference_mode()
-    def test_step(self, batch: Shown, batch_idx: int) -> None:
+    def test_step(self, batch: CandidateEvents, batch_idx: int) -> None:
         if not len(batch.row):
-            # the share of a process that has no row group
+            # the shard of a process without row groups
             return
         values = self.frozen.look_up(batch)
         match = self.frozen.picked(values, batch) == batch.logged
@@ -213,32 +214,32 @@ class Evaluation(L.LightningModule):
         self.counts.update(batch.logged, batch.kept, batch.codes == len(self.features.user) - 1)
 
     def on_test_epoch_end(self) -> None:
-        """Add up what all processes have; torchmetrics keeps the results."""
+        """Sum over all processes; torchmetrics keeps the results."""
         self.estimates.compute()
         self.counts.compute()
 
     def results(self) -> dict[str, Estimate]:
-        """The estimates, by their names."""
+        """The estimates by name."""
         return {name: Estimate(*map(self._of_replicas, self.estimates.compute()[name])) for name in METRICS}
 
     def totals(self) -> dict[str, Tensor]:
-        """The sums (R,), by their names."""
+        """The sums (R,) by name."""
         computed = self.estimates.compute()
         return {name: self._of_replicas(value) for name, value in computed.items() if name not in METRICS}
 
     def _of_replicas(self, value: Tensor) -> Tensor:
-        # torchmetrics makes a number of a tensor with one entry
+        # torchmetrics squeezes a tensor with one entry to a scalar
         return value.reshape(self.agent.replicas)
 
 
 def rejected(evaluation: Evaluation, log: Log) -> Sequence[dict[str, Any]]:
-    """Of each replica, what became of the events."""
+    """For each replica the numbers of events accepted, seen and rejected, by reason."""
     totals, counts = evaluation.totals(), evaluation.counts.compute()
     seen = {int(number) for number in totals["events"]}
     if seen != {log.rows}:
         raise InputError(
-            f"The log has {log.rows:,} events, and {min(seen):,} were evaluated. Leave limit_test_batches out and "
-            "take strategy='ddp', which starts processes that keep their numbers."
+            f"The log has {log.rows:,} events, but {min(seen):,} were evaluated. Do not set limit_test_batches, "
+            "and use strategy='ddp' for several processes."
         )
     return [
         {

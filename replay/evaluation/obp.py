@@ -1,6 +1,6 @@
-"""The bridge to the Open Bandit Pipeline (obp): a log as its data set, an agent as its policy, its estimators.
+"""A bridge to the Open Bandit Pipeline (obp): a log as an obp dataset, an agent as an obp policy, obp's estimators.
 
-obp holds a whole log in memory, with an entry for every (event, item, position): it is for logs of moderate length.
+obp holds the whole log in memory, with one entry per (event, item, position), so it suits logs of moderate length.
 """
 
 from dataclasses import dataclass, field
@@ -28,19 +28,19 @@ from nl_lightning.core.types import Choice
 from replay.evaluation.evaluator import FrozenAgent, batches
 from replay.logs.reader import Log
 from replay.protocol.candidates import candidates
-from replay.protocol.events import Setting
+from replay.protocol.events import ReplaySettings
 from replay.protocol.features import USER_DIM, Features
 
 _ENTRIES = 100_000_000
-"""Entries of an action distribution, of which obp and we hold several at a time: 0.8 GB each."""
+"""Largest size of an action distribution, 0.8 GB. Several of them are in memory at a time."""
 
 
 @dataclass
 class LogDataset(OpenBanditDataset):
-    """A log as obp's data set, with our features: obp's own preprocessing does not work with pandas 3.
+    """A log as an obp dataset with the features of ``Features``. (obp's own preprocessing does not work with pandas 3.)
 
-    The context of an event is [u (16), position, affinity with each item (n)], scaled as the features are; the context
-    of an action is the item's v (8).
+    The context of an event is [u (16), position, affinity with each item (n)], scaled like the features. The context of
+    an action is the item's v (8).
     """
 
     log: Log = field(kw_only=True)
@@ -54,10 +54,10 @@ class LogDataset(OpenBanditDataset):
         events = [self.log.events(group) for group in self.log.groups]
         self._events = events
         self.data = np.empty((self.log.rows, 0))
-        self.action = torch.cat([part.item for part in events]).numpy()
-        self.position = torch.cat([part.position for part in events]).numpy() - 1
-        self.reward = torch.cat([part.click for part in events]).numpy()
-        self.pscore = torch.cat([part.propensity for part in events]).numpy()
+        self.action = np.concatenate([part.item for part in events])
+        self.position = np.concatenate([part.position for part in events]) - 1
+        self.reward = np.concatenate([part.click for part in events])
+        self.pscore = np.concatenate([part.propensity for part in events])
         if np.isnan(self.pscore).any():
             raise InputError(f"{self.log.path}: obp needs the propensity of every event, and some are missing.")
 
@@ -66,7 +66,7 @@ class LogDataset(OpenBanditDataset):
         rows = []
         for events in self._events:
             user = features.user[features.encode(events)[0]].sum(1)
-            position = features.scaled_position(events.position).unsqueeze(1)
+            position = features.scaled_position(torch.from_numpy(events.position)).unsqueeze(1)
             affinity = candidates(events, "all", n, n, 0).affinity
             rows.append(torch.cat([user, position, features.scaled_affinity(affinity)], dim=1))
         self.context = torch.cat(rows).numpy()
@@ -79,9 +79,9 @@ class LogDataset(OpenBanditDataset):
 
 @dataclass
 class AgentPolicy(BaseContextualPolicy):
-    """An agent as a policy of obp, for ``run_bandit_simulation`` on a ``LogDataset``: it chooses among all items.
+    """An agent as an obp policy, for ``run_bandit_simulation`` on a ``LogDataset``. It chooses among all items.
 
-    An agent has one replica here. TrainNN runs every ``update_every`` rewards, as in a fit.
+    The agent must have one replica. TrainNN runs after every ``update_every`` rewards, as in a fit.
     """
 
     dim: int = 0
@@ -91,7 +91,7 @@ class AgentPolicy(BaseContextualPolicy):
 
     def __post_init__(self) -> None:
         if self.agent.replicas != 1:
-            raise InputError(f"A policy of obp is one replica, this agent has {self.agent.replicas}.")
+            raise InputError(f"An obp policy is a single replica, but this agent has {self.agent.replicas}.")
         self.n_actions = len(self.features.item)
         self.dim = USER_DIM + 1 + self.n_actions
         super().__post_init__()
@@ -99,14 +99,14 @@ class AgentPolicy(BaseContextualPolicy):
         self._choice: Choice | None = None
 
     def select_action(self, context: NDArray[np.float64]) -> NDArray[np.int64]:
-        """(len_list,): the position is in the context, so that all places of the list hold its item."""
+        """(len_list,): the context includes the position, so all entries of the list are the same item."""
         self._choice = self.agent.act(self._arms(context))
         return np.full(self.len_list, int(self._choice.arm[0]))
 
     def update_params(self, action: int, reward: float, context: NDArray[np.float64]) -> None:
         """Learn the reward of the action that was selected last."""
         if self._choice is None or int(self._choice.arm[0]) != action:
-            raise InputError(f"{self.agent.name} learns from what it has chosen last, which is not item {action}.")
+            raise InputError(f"{self.agent.name} learns from its last choice, which was not item {action}.")
         self.n_trial += 1
         self.agent.observe(self._choice, torch.tensor([reward], device=self.agent.device))
         if self.n_trial % self.agent.update_every == 0:
@@ -121,47 +121,53 @@ class AgentPolicy(BaseContextualPolicy):
 
 
 def check_size(log: Log) -> None:
-    """Refuse a log that is too long for obp's arrays."""
+    """Raise an InputError if a log is too long for obp's arrays."""
     entries = log.rows * log.n_items * log.positions
     if entries > _ENTRIES:
         raise InputError(
-            f"{log.path} has {log.rows:,} events: obp would need arrays of {entries:,} entries, and {_ENTRIES:,} are "
-            "the most here. Evaluate without obp, or convert a shorter log."
+            f"{log.path} has {log.rows:,} events: obp would need arrays of {entries:,} entries, and at most "
+            f"{_ENTRIES:,} are allowed. Evaluate without obp, or convert a shorter log."
         )
 
 
 def action_distribution(
-    agent: Agent, features: Features, log: Log, setting: Setting, draws: int = 1, replica: int = 0
+    agent: Agent, features: Features, log: Log, settings: ReplaySettings, draws: int = 1, replica: int = 0
 ) -> tuple[NDArray[np.float64], float]:
-    """The probability (events, items, positions) with which a frozen agent shows an item, and its standard error.
+    """The probabilities (events, items, positions) with which a frozen agent shows each item, and their standard error.
 
-    The probabilities of a Thompson agent are frequencies over Monte Carlo draws; the error is the largest one of an
-    entry, sqrt(p (1 - p) / draws). Other agents choose one item for certain, and the error is 0.
+    The probabilities of a Thompson agent are frequencies over Monte Carlo draws, and the error is the largest over all
+    entries, sqrt(p (1 - p) / draws). Other agents are deterministic, and the error is 0.
     """
     check_size(log)
     distribution = np.zeros((log.rows, log.n_items, log.positions))
     frozen = FrozenAgent(agent, features)
-    for batch in batches(log, features, setting, agent.replicas):
+    for batch in batches(log, features, settings, agent.replicas):
         values = frozen.look_up(batch)
         for draw in range(draws):
             arm = frozen.picked(values, batch, draw)[replica]
             item = batch.item.gather(1, arm.unsqueeze(1)).squeeze(1)
-            # the agent knows the position; obp looks at that of the event only
+            # The agent knows the position; obp uses the entry at the event's position only.
             distribution[batch.row.numpy(), item.numpy()] += 1 / draws
-    # 20 times 1/20 is not quite 1, and obp compares with 1
+    # 20 times 1/20 is not exactly 1, and obp compares with 1.
     distribution = np.round(distribution * draws) / draws
     return distribution, float(np.sqrt(distribution * (1 - distribution) / draws).max())
 
 
 def off_policy_estimates(
-    agent: Agent, features: Features, log: Log, setting: Setting, draws: int = 1, replica: int = 0, seed: int = 0
+    agent: Agent,
+    features: Features,
+    log: Log,
+    settings: ReplaySettings,
+    draws: int = 1,
+    replica: int = 0,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """obp's DM, IPW, SNIPW, DR and Replay of a frozen agent, with obp's bootstrap intervals over events."""
     check_size(log)
     feedback = LogDataset(
         behavior_policy="random", campaign="all", log=log, features=features
     ).obtain_batch_bandit_feedback()
-    distribution, error = action_distribution(agent, features, log, setting, draws, replica)
+    distribution, error = action_distribution(agent, features, log, settings, draws, replica)
     model = RegressionModel(
         n_actions=log.n_items,
         len_list=log.positions,
@@ -185,7 +191,7 @@ def off_policy_estimates(
         DoublyRobust(),
     ]
     if draws == 1:
-        # obp's replay counts actions that are certain, and a mean over draws has none
+        # obp's replay method needs deterministic actions, which a mean over draws is not.
         estimators.append(ReplayMethod())
     evaluation = OffPolicyEvaluation(bandit_feedback=feedback, ope_estimators=estimators)
     arguments = {"action_dist": distribution, "estimated_rewards_by_reg_model": rewards}

@@ -1,15 +1,13 @@
-"""The processes of an evaluation: how many, started by Lightning or by the cluster, and how they end.
+"""The processes of an evaluation: how many there are, who starts them, and how they end.
 
-Lightning starts the command again for each further device of a machine; under torchrun or srun the processes are there
-already. They meet once, where torchmetrics adds up their sums, so none of them must wait for one that has failed:
-whoever fails says why and ends, and the others end with it.
+Lightning starts the command again for each further device of a machine; torchrun and srun start all processes
+themselves. The processes synchronise once, when torchmetrics adds up their sums. None of them may wait for a process
+that has failed: a process that fails reports why and ends, and the others end with it.
 """
 
-import logging
 import os
 import signal
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -24,28 +22,30 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.strategies import DDPStrategy
 
-from nl_lightning.core.checks import check_whole
+from nl_lightning.core import lightning_logging
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.whole import check_whole
 from nl_lightning.distributed.launcher import Launcher, end_now
 
 ACCELERATORS = ("cpu", "cuda", "gpu", "auto")
-"""Lightning's names of what computes in float64."""
+"""Lightning's names of the accelerators that support float64."""
 
 TIMEOUT = timedelta(minutes=30)
-"""How long a process waits for the others, at the start and at the end, where none of them has visibly failed."""
+"""How long a process waits for the others at the start and at the end, if none of them is known to have failed."""
 
 _GRACE = 1.0
-"""Seconds that a process has to end after another one."""
+"""Seconds that the other processes are given to end after one has failed."""
 
 _AGAIN = "Nothing was written: start the command again."
 
 
 class Processes(NamedTuple):
-    """One a device, on some machines."""
+    """The devices to evaluate on, with one process per device."""
 
     devices: int = 1
-    """of each machine"""
+    """number of devices on each machine"""
     num_nodes: int = 1
+    """number of machines"""
     accelerator: str = "cpu"
 
     @property
@@ -53,7 +53,7 @@ class Processes(NamedTuple):
         return self.devices * self.num_nodes
 
     def check(self) -> None:
-        """Refuse what cannot be, and a number other than that of the processes which are there already."""
+        """Raise an InputError for impossible numbers, or if another number of processes has been started already."""
         check_whole(1, devices=self.devices, num_nodes=self.num_nodes)
         if self.accelerator not in ACCELERATORS:
             raise InputError(f"accelerator must be one of {', '.join(ACCELERATORS)}; got {self.accelerator!r}.")
@@ -61,21 +61,17 @@ class Processes(NamedTuple):
             if started != self.number:
                 raise InputError(
                     f"{by} has started {started} processes, but --devices {self.devices} on each of --num-nodes "
-                    f"{self.num_nodes} machines would be {self.number}. Give the numbers of {by}."
+                    f"{self.num_nodes} machines would be {self.number}. Give the same numbers as {by}."
                 )
 
     def trainer(self, progress: bool = False) -> L.Trainer:
-        """A Trainer that tests on these devices; one device has no process group."""
+        """A Trainer for these devices. With one device there is no process group."""
         self.check()
-        # Lightning's notes on hardware and its advertisements; warnings stay.
-        for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.distributed"):
-            logging.getLogger(name).setLevel(logging.WARNING)
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-        warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")
+        lightning_logging.silence()
         callbacks: list[L.Callback] = [RichProgressBar()] if progress else []
         several: dict[str, Any] = {}
         if self.number > 1:
-            callbacks.append(_Mortal())
+            callbacks.append(_EndOnSigterm())
             several = {"strategy": _Strategy(timeout=TIMEOUT), "num_nodes": self.num_nodes}
         try:
             trainer = L.Trainer(
@@ -93,7 +89,7 @@ class Processes(NamedTuple):
         if trainer.strategy.root_device.type not in ("cpu", "cuda"):
             raise InputError(
                 f"--accelerator {self.accelerator} is {trainer.strategy.root_device.type} here, which has no float64. "
-                "Take --accelerator cpu."
+                "Use --accelerator cpu."
             )
         alone = isinstance(_environment(trainer), LightningEnvironment) and "MASTER_ADDR" not in os.environ
         if self.num_nodes > 1 and alone:
@@ -105,14 +101,14 @@ class Processes(NamedTuple):
 
 
 ONE = Processes()
-"""This one."""
+"""Only the current process."""
 
 
 def _started() -> Iterator[tuple[str, int]]:
-    """Who has started processes before Lightning could, and how many."""
+    """The launcher that has started the processes instead of Lightning, if any, and their number."""
     if TorchElasticEnvironment.detect():
         yield "torchrun", int(os.environ["WORLD_SIZE"])
-    # in a shell of their own users start what they like, and Lightning too goes by the name
+    # In an interactive shell users start what they like. Lightning recognises one by its name as well.
     elif "SLURM_STEP_NUM_TASKS" in os.environ and SLURMEnvironment.job_name() not in ("bash", "interactive"):
         yield "srun", int(os.environ["SLURM_STEP_NUM_TASKS"])
 
@@ -123,7 +119,7 @@ def _environment(trainer: L.Trainer) -> ClusterEnvironment | None:
 
 @contextmanager
 def ending_together(trainer: L.Trainer) -> Iterator[None]:
-    """What ends a process is said in its name; what the other processes do then is the launcher's."""
+    """Add the number of the process to its errors. The launcher ends the other processes."""
     if trainer.world_size == 1:
         yield
         return
@@ -136,20 +132,20 @@ def ending_together(trainer: L.Trainer) -> Iterator[None]:
         if not _is_lost(error):
             raise
         raise InputError(
-            f"{who}: another process has ended or does not answer ({str(error).splitlines()[0]}). Its own message, "
+            f"{who}: another process has ended or does not respond ({str(error).splitlines()[0]}). Its own message, "
             f"if it had one, is above. {_AGAIN}"
         ) from error
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Whether gloo, NCCL or their store has lost a process: what they raise has no class of its own."""
+    """Whether gloo, NCCL or their store has lost a process; their errors have no class of their own."""
     text = str(error).lower()
     signs = ("gloo", "nccl", "timeout", "timed out", "connection", "socket")
     return isinstance(error, RuntimeError) and any(sign in text for sign in signs)
 
 
 class _Strategy(DDPStrategy):
-    """Processes that meet once, at the end: when one of them fails, the others have nothing more to say."""
+    """DDP without training: when one process fails, the others end as well."""
 
     def _configure_launcher(self) -> None:
         assert self.cluster_environment is not None
@@ -161,10 +157,10 @@ class _Strategy(DDPStrategy):
         self._launcher.end(wait=_GRACE)
 
 
-class _Mortal(L.Callback):
-    """SIGTERM ends a process, and its children: there is nothing to save.
+class _EndOnSigterm(L.Callback):
+    """Makes SIGTERM end the process and its children at once.
 
-    Lightning takes it for a wish to do so, and asks the other processes about it.
+    Lightning would take it as a request to save a checkpoint and would consult the other processes first.
     """
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

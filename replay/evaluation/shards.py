@@ -1,4 +1,4 @@
-"""A log shared out among processes: each reads row groups of its own, and no row group is read twice."""
+"""Shards of a log: each process reads its own row groups, and no row group is read twice."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -6,64 +6,65 @@ from collections.abc import Iterator, Sequence
 import lightning as L
 
 from replay.evaluation.evaluator import batch_size, batches
-from replay.logs.reader import Group, Log
-from replay.protocol.events import Setting, Shown
+from replay.logs.reader import Log, RowGroup
+from replay.protocol.events import CandidateEvents, ReplaySettings
 from replay.protocol.features import Features
 
 
-def share_out(rows: Sequence[int], parts: int) -> list[list[int]]:
-    """Row groups of the given lengths in ``parts`` shares of about as many rows; numbers ascend within a share.
+def partition(rows: Sequence[int], parts: int) -> list[list[int]]:
+    """Partition row groups of the given lengths into shards with about equal numbers of rows.
 
-    The longest group first, each to whoever has least so far: two shares differ by one group at most, by that of the
-    longest. There may be fewer groups than shares; some are empty then.
+    Greedily, the longest group goes first, each to the shard with the fewest rows so far. Two shards differ by at most
+    the longest group. If there are fewer groups than shards, some shards are empty. Within a shard, group numbers
+    ascend.
     """
-    shares: list[list[int]] = [[] for _ in range(parts)]
-    least = [(0, share) for share in range(parts)]
+    shards: list[list[int]] = [[] for _ in range(parts)]
+    smallest = [(0, shard) for shard in range(parts)]
     for number in sorted(range(len(rows)), key=lambda number: -rows[number]):
-        load, share = heapq.heappop(least)
-        shares[share].append(number)
-        heapq.heappush(least, (load + rows[number], share))
-    return [sorted(share) for share in shares]
+        load, shard = heapq.heappop(smallest)
+        shards[shard].append(number)
+        heapq.heappush(smallest, (load + rows[number], shard))
+    return [sorted(shard) for shard in shards]
 
 
 class LogData(L.LightningDataModule):
-    """The events of a log for ``trainer.test`` of an ``Evaluation``, shared out among the trainer's processes.
+    """The events of a log for ``trainer.test`` with an ``Evaluation``, sharded over the trainer's processes.
 
     Args:
         log: the log.
-        features: those that the agent was trained with.
-        setting: how events are shown.
-        replicas: of the agent.
+        features: the features that the agent was trained with.
+        settings: how events are shown.
+        replicas: number of replicas of the agent.
     """
 
-    def __init__(self, log: Log, features: Features, setting: Setting, replicas: int = 1) -> None:
+    def __init__(self, log: Log, features: Features, settings: ReplaySettings, replicas: int = 1) -> None:
         super().__init__()
-        self.log, self.features, self.setting, self.replicas = log, features, setting, replicas
+        self.log, self.features, self.settings, self.replicas = log, features, settings, replicas
 
-    def shares(self, parts: int) -> list[list[Group]]:
+    def shards(self, parts: int) -> list[list[RowGroup]]:
         """The row groups of each process."""
-        numbers = share_out([group.rows for group in self.log.groups], parts)
-        return [[self.log.groups[number] for number in share] for share in numbers]
+        numbers = partition([group.rows for group in self.log.groups], parts)
+        return [[self.log.groups[number] for number in shard] for shard in numbers]
 
-    def test_dataloader(self) -> "Share":
+    def test_dataloader(self) -> "ShardLoader":
         rank, parts = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        return Share(self, self.shares(parts)[rank])
+        return ShardLoader(self, self.shards(parts)[rank])
 
 
-class Share:
-    """The batches of some row groups, as Lightning takes them."""
+class ShardLoader:
+    """Iterates over the batches of some row groups, as a dataloader for Lightning."""
 
-    def __init__(self, data: LogData, groups: Sequence[Group]) -> None:
+    def __init__(self, data: LogData, groups: Sequence[RowGroup]) -> None:
         self.data, self.groups = data, groups
 
     def __len__(self) -> int:
-        size = batch_size(self.data.setting, self.data.replicas)
+        size = batch_size(self.data.settings, self.data.replicas)
         return max(1, sum(-(-group.rows // size) for group in self.groups))
 
-    def __iter__(self) -> Iterator[Shown]:
+    def __iter__(self) -> Iterator[CandidateEvents]:
         data = self.data
         if not self.groups:
-            # Lightning leaves its loop out where there is no batch, and the other processes would wait for this one
-            # at the end of theirs: an empty share is one batch without events.
-            yield Shown.nothing(data.setting.arms)
-        yield from batches(data.log, data.features, data.setting, data.replicas, self.groups)
+            # Lightning skips its loop if there is no batch, and the other processes would wait for this one at the end
+            # of theirs. An empty shard is therefore one batch without events.
+            yield CandidateEvents.empty(data.settings.arms)
+        yield from batches(data.log, data.features, data.settings, data.replicas, self.groups)

@@ -1,1 +1,1 @@
-"""Where logs come from: the Open Bandit Dataset, the bundled samples."""
+"""Sources of logs: the Open Bandit Dataset and the bundled samples."""

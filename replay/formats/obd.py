@@ -1,4 +1,4 @@
-"""The Open Bandit Dataset as published: where its logs lie, their headers and items."""
+"""The Open Bandit Dataset as published: finding its logs, reading their headers and items."""
 
 import csv
 import hashlib
@@ -18,18 +18,18 @@ AFFINITY = "user-item_affinity_"
 COLUMNS = ("timestamp", "item_id", "position", "click", "propensity_score", *USER_FEATURES)
 
 ENDS = 64 << 10
-"""Bytes at both ends of a file that stand for its contents."""
+"""Bytes at both ends of a file that a fingerprint covers."""
 
 
 def samples() -> Path:
-    """The directory of the samples that obp carries."""
-    # The package is looked up and not imported: its imports take seconds.
+    """The directory of the samples that come with obp."""
+    # The package is located but not imported, which would take seconds.
     package = find_spec("obp")
     for place in (package.submodule_search_locations or ()) if package else ():
         if (Path(place) / "dataset" / "obd").is_dir():
             return Path(place) / "dataset" / "obd"
     raise InputError(
-        "The samples of the Open Bandit Dataset come with obp. Install it (pip install obp), or name a source."
+        "The samples of the Open Bandit Dataset come with obp. Install it (pip install obp), or give a source."
     )
 
 
@@ -38,42 +38,42 @@ def sample(policy: str = "random", campaign: str = "all") -> Path:
     directory = samples() / policy / campaign
     if not directory.is_dir():
         known = ", ".join(str(log.parent.relative_to(samples())) for log in find_logs(samples()))
-        raise InputError(f"There is no sample {policy}/{campaign}, but {known}.")
+        raise InputError(f"There is no sample {policy}/{campaign}; the samples are {known}.")
     return directory
 
 
 def find_logs(source: Path) -> list[Path]:
-    """The CSV of the log ``source``, or those of all logs below it."""
+    """The CSV file of the log ``source``, or those of all logs below that directory."""
     if not source.is_dir() or (source / ITEM_CONTEXT).exists():
         return [find_log(source)]
     logs = [find_log(items.parent) for items in sorted(source.rglob(ITEM_CONTEXT))]
     if not logs:
-        raise InputError(f"There is no log in {source} or below it. Expected a CSV beside {ITEM_CONTEXT}.")
+        raise InputError(f"There is no log in {source} or below it. Expected a CSV file next to {ITEM_CONTEXT}.")
     return logs
 
 
 def find_log(source: Path) -> Path:
-    """The CSV of the log ``source``, which may be named itself or by its directory."""
+    """The CSV file of a log, given the file itself or its directory."""
     if not source.exists():
-        raise InputError(f"{source} does not exist. Expected a directory with a log's CSV beside {ITEM_CONTEXT}.")
+        raise InputError(f"{source} does not exist. Expected a directory with a log's CSV file next to {ITEM_CONTEXT}.")
     items = (source if source.is_dir() else source.parent) / ITEM_CONTEXT
     if not items.is_file():
-        raise InputError(f"{items} is missing. A log needs it beside its CSV.")
+        raise InputError(f"{items} is missing. A log needs it next to its CSV file.")
     if source.is_file():
         return source
-    # macOS leaves ._all.csv beside all.csv
+    # macOS leaves ._all.csv next to all.csv.
     found = [file for file in sorted(source.glob("*.csv")) if file.name != ITEM_CONTEXT and file.name[0] != "."]
     named = [file for file in found if file.stem == source.resolve().name]
     if len(named or found) != 1:
         several = (
-            f"several CSV files ({', '.join(file.name for file in found)}); name one of them" if found else "no log"
+            f"several CSV files ({', '.join(file.name for file in found)}); give one of them" if found else "no log"
         )
-        raise InputError(f"{source} has {several}. Expected one CSV beside {ITEM_CONTEXT}.")
+        raise InputError(f"{source} has {several}. Expected one CSV file next to {ITEM_CONTEXT}.")
     return (named or found)[0]
 
 
 def fingerprint(file: Path) -> dict[str, Any]:
-    """Tells whether a file is still the same, without reading all of it."""
+    """What identifies a file without reading all of it: name, size, time of change, digests of both ends."""
     stat = file.stat()
     size = stat.st_size
     with file.open("rb") as opened:
@@ -85,7 +85,7 @@ def fingerprint(file: Path) -> dict[str, Any]:
 
 
 def read_header(path: Path, header: bytes) -> list[str]:
-    """The names in a header; no two alike, but for those without a name."""
+    """The column names in a header. No name may occur twice, but several columns may lack one."""
     if not header.strip():
         raise InputError(f"{path} is empty: it has no header.")
     try:
@@ -94,7 +94,7 @@ def read_header(path: Path, header: bytes) -> list[str]:
         raise InputError(f"{path}:1: the header cannot be read ({error}). Expected a CSV file in UTF-8.") from error
     doubled = sorted({name for name in names if name and names.count(name) > 1})
     if doubled:
-        raise InputError(f"{path}:1: there are two columns {doubled[0]}. Leave one of them out.")
+        raise InputError(f"{path}:1: there are two columns {doubled[0]}. Remove one of them.")
     return names
 
 
@@ -107,7 +107,7 @@ def _require(path: Path, names: list[str], wanted: tuple[str, ...]) -> None:
 
 
 def check_columns(path: Path, names: list[str], items: int) -> list[str]:
-    """The affinity columns, by item."""
+    """Check the columns of a log; return its affinity columns, by item."""
     _require(path, names, COLUMNS)
     expected = [f"{AFFINITY}{i}" for i in range(items)]
     found = {name for name in names if name.startswith(AFFINITY)}
@@ -121,7 +121,7 @@ def check_columns(path: Path, names: list[str], items: int) -> list[str]:
 
 
 def read_items(path: Path) -> pa.Table:
-    """The items by id, which must be 0, 1, ..., n - 1."""
+    """Read the items in the order of their ids, which must be 0, 1, ..., n - 1."""
     raw = path.read_bytes()
     names = read_header(path, raw.split(b"\n", 1)[0])
     _require(path, names, tuple(ITEMS.names))
@@ -139,7 +139,7 @@ def read_items(path: Path) -> pa.Table:
                     raise ValueError(f"there is a second item {item['item_id']}")
                 items[item["item_id"]] = item
     except (ValueError, csv.Error) as error:
-        raise InputError(f"{path}:{reader.line_num}: {error}. Mend the line: every item is needed.") from error
+        raise InputError(f"{path}:{reader.line_num}: {error}. Repair the line: every item is needed.") from error
     absent = next((i for i in range(len(items)) if i not in items), None)
     if absent is not None or not items:
         raise InputError(f"{path}: there is no item {absent or 0}. Items are numbered 0, 1, 2, ... without a gap.")
@@ -147,7 +147,7 @@ def read_items(path: Path) -> pa.Table:
 
 
 def _item(names: list[str], row: list[str]) -> dict[str, Any]:
-    """An item's values; a ValueError says what is wrong with them."""
+    """The values of an item; a ValueError says what is wrong with them."""
     if len(row) != len(names):
         raise ValueError(f"the line has {len(row)} fields, expected {len(names)}")
     cells = dict(zip(names, row, strict=True))

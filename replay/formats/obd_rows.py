@@ -1,6 +1,6 @@
-"""Rows of an Open Bandit Dataset CSV become events, a block at a time.
+"""Parse the rows of an Open Bandit Dataset CSV into events, a block at a time.
 
-A block is parsed as a whole. Only where something in it is wrong is it divided until each damaged line is found.
+A block is parsed as a whole. Only if something in it is wrong is it bisected until every damaged line is found.
 """
 
 import csv
@@ -19,26 +19,26 @@ from replay.formats.obd import AFFINITY, COLUMNS, ITEM_CONTEXT, check_columns, r
 from replay.logs.schema import EVENTS, USER_FEATURES
 
 BLOCK = 16 << 20
-"""Bytes of a log that are parsed at once."""
+"""Bytes of a log that are parsed together."""
 PIECE = 2 << 20
-"""Bytes of a block that one thread parses at once."""
+"""Bytes of a block that one thread parses at a time."""
 FEW = 256
-"""Lines that are looked at one by one when a damaged one is among them."""
+"""When at most this many lines contain a damaged one, they are checked one by one."""
 
 NUMBERS = ("item_id", "position", "click", "propensity_score")
 MAY_BE_EMPTY = {"propensity_score", *USER_FEATURES}
 
 
-class Block(NamedTuple):
-    """Lines of a log, and where they stand in it."""
+class CsvBlock(NamedTuple):
+    """Lines of a CSV file and their place in it."""
 
     data: bytes
     """ends with a newline"""
     line: int
-    """the first line's number, from 1 on"""
+    """number of the first line, counted from 1"""
     lines: int
     end: int
-    """byte offset behind it"""
+    """byte offset of the block's end"""
 
 
 class Damage(NamedTuple):
@@ -49,7 +49,7 @@ class Damage(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Numbers from ``low`` to ``high``."""
+    """The numbers that a column may hold, ``low`` to ``high``, and how to describe them."""
 
     low: float
     high: float
@@ -57,11 +57,14 @@ class Range(NamedTuple):
 
 
 class _Refused(Exception):
-    """There is a damaged row among these lines."""
+    """One of these lines is damaged."""
 
 
-class Rows:
-    """The CSV ``path`` beside its ``item_context.csv``; items and header are checked here, rows as they are read."""
+class ObdRows:
+    """The rows of the CSV file ``path``, which lies next to its ``item_context.csv``.
+
+    Items and header are checked at once, rows as they are read.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -85,11 +88,11 @@ class Rows:
             "propensity_score": Range(math.ulp(0.0), 1, "a number above 0 and up to 1"),
             **dict.fromkeys(self._affinities, affinity),
         }
-        # Nearly all cells of a log have been seen before.
+        # Nearly all cells repeat earlier ones.
         self._judge = lru_cache(1 << 14)(self._cell)
 
-    def blocks(self, offset: int, line: int) -> Iterator[Block]:
-        """The rows from a byte offset on. Where a block ends depends on where it begins, and on nothing else."""
+    def blocks(self, offset: int, line: int) -> Iterator[CsvBlock]:
+        """Iterate over the rows from a byte offset on. Where a block ends depends only on where it begins."""
         with self.path.open("rb") as file:
             while True:
                 file.seek(offset)
@@ -103,12 +106,12 @@ class Rows:
                 if not data:
                     raise InputError(f"{self.path}:{line}: the line does not end within {BLOCK} bytes. Is this a log?")
                 offset = min(offset + len(data), self.size)
-                block = Block(data, line, data.count(b"\n"), offset)
+                block = CsvBlock(data, line, data.count(b"\n"), offset)
                 yield block
                 line += block.lines
 
-    def events(self, block: Block) -> tuple[pa.Table, list[Damage]]:
-        """The events of the block's whole rows, and its damaged rows."""
+    def events(self, block: CsvBlock) -> tuple[pa.Table, list[Damage]]:
+        """The events of the block's intact rows, and its damaged rows."""
         try:
             return self._parse(block.data, block.lines), []
         except _Refused:
@@ -117,13 +120,13 @@ class Rows:
             return pa.concat_tables([EVENTS.empty_table(), *tables]), sorted(damages)
 
     def _parse(self, data: bytes, lines: int) -> pa.Table:
-        """The events of ``lines`` lines, if all are whole."""
+        """The events of ``lines`` lines, if all are intact."""
         if b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
-            raise _Refused("a carriage return stands within the line")
+            raise _Refused("there is a carriage return within the line")
         try:
             table = read_csv(
                 pa.BufferReader(data),
-                # Columns that are not read keep no name: theirs may be doubled.
+                # Columns that are not read are renamed, because their names may occur twice.
                 ReadOptions(
                     column_names=[name if name in self._types else f"#{i}" for i, name in enumerate(self.header)],
                     block_size=PIECE,
@@ -151,7 +154,7 @@ class Rows:
         return pa.table(columns).cast(EVENTS)
 
     def _sparse(self, table: pa.Table) -> tuple[pa.ListArray, pa.ListArray]:
-        """The affinities that are not 0 as lists, one a row: their items, ascending, and themselves."""
+        """The nonzero affinities as two list columns: their items, ascending, and their values."""
         columns = [table[name].to_numpy() for name in self._affinities]
         rows = [np.flatnonzero(column) for column in columns]
         values = np.concatenate([column[row] for column, row in zip(columns, rows, strict=True)])
@@ -165,12 +168,12 @@ class Rows:
 
     def _check(self, name: str, values: np.ndarray) -> None:
         low, high, words = self._ranges[name]
-        # NaN is in no range.
+        # NaN fails both comparisons.
         if not ((values >= low) & (values <= high)).all():
             raise _Refused(f"{name} is not {words}")
 
     def _sift(self, rows: list[tuple[int, bytes]], damages: list[Damage]) -> list[pa.Table]:
-        """The events of the whole ones of (line number, line); the others go into ``damages``."""
+        """The events of the intact rows among (line number, line); the others are added to ``damages``."""
         if not rows:
             return []
         try:
@@ -189,12 +192,12 @@ class Rows:
         return self._sift(rows[:half], damages) + self._sift(rows[half:], damages)
 
     def _reason(self, line: bytes) -> str | None:
-        """Why a line cannot be used, None if nothing is found."""
+        """Why a line cannot be used; None if no reason is found."""
         line = line.removesuffix(b"\r")
         if not line:
             return "the line is empty"
         if b"\r" in line:
-            return "a carriage return stands within the line"
+            return "there is a carriage return within the line"
         try:
             reader = csv.reader([line.decode() + "\n", ""])
             cells = next(reader)
@@ -232,7 +235,7 @@ class Rows:
         return f"a time like 2019-11-24 00:00:17.004101{zone}"
 
     def _time_type(self, row: bytes) -> pa.DataType:
-        """Times without a zone are taken for UTC, if the first row has such a one."""
+        """If the first row's time has no zone, all times are read as UTC without a zone."""
         try:
             cells = dict(zip(self.header, next(csv.reader([row.decode(errors="replace")])), strict=False))
             pa.scalar(cells.get("timestamp", "")).cast(pa.timestamp("us"))
@@ -242,6 +245,6 @@ class Rows:
 
 
 def _has_newline(table: pa.Table) -> bool:
-    """Whether a text goes over the end of its line."""
+    """Whether a quoted value spans several lines."""
     dictionaries = (chunk.dictionary for name in USER_FEATURES for chunk in table[name].chunks)
     return any("\n" in value for values in dictionaries for value in values.to_pylist())

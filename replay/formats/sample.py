@@ -1,4 +1,4 @@
-"""The samples of the Open Bandit Dataset that obp carries, as logs in the user's cache."""
+"""The samples of the Open Bandit Dataset that come with obp, converted to logs in the user's cache."""
 
 import os
 import shutil
@@ -7,24 +7,25 @@ from contextlib import suppress
 from pathlib import Path
 
 from nl_lightning.core.errors import InputError
-from replay.formats import convert
+from replay.formats.convert import convert_log
+from replay.formats.obd import sample
 from replay.logs.schema import LOG_FILE, VERSION
 
 
 def bundled_log(policy: str = "random", campaign: str = "all") -> Path:
-    """A sample of 10,000 events, converted when it is asked for first."""
+    """The log of a sample of 10,000 events, converted on first use."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     target = cache / "nl-lightning" / f"obd-sample-{VERSION}" / policy / campaign
     if not (target / LOG_FILE).exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Two processes may do this at once: each converts beside, and the first to be ready is taken.
+        # Several processes may do this at once: each converts into a directory of its own, and the first rename wins.
         beside = Path(tempfile.mkdtemp(dir=target.parent))
         try:
-            convert.convert_log(convert.sample(policy, campaign), beside / campaign)
+            convert_log(sample(policy, campaign), beside / campaign)
             with suppress(OSError):
                 (beside / campaign).rename(target)
             if not (target / LOG_FILE).exists():
-                raise InputError(f"{target} is in the way: it is no log. Remove it.")
+                raise InputError(f"{target} exists and is not a log. Remove it.")
         finally:
             shutil.rmtree(beside, ignore_errors=True)
     return target

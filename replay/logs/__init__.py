@@ -1,1 +1,1 @@
-"""Logs in Parquet: schema, reader, writer, statistics, file systems."""
+"""Logs in Parquet: schema, reader, writer, statistics and file systems. Nothing in here loads torch."""

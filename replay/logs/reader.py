@@ -1,4 +1,4 @@
-"""A log, read one row group at a time: memory does not grow with its length."""
+"""Read a log one row group at a time, so that memory does not grow with its length."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,26 +7,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from nl_lightning.core.errors import InputError
-from replay.logs.address import Address, address, listed, mend, open_parquet
+from replay.logs.address import Address, address, list_files, open_parquet, repair_hint
 from replay.logs.schema import EVENTS, EVENTS_FILES, ITEM_NUMBER, ITEMS, ITEMS_FILE, USER_FEATURES, check_schema
-from replay.logs.statistics import Contents, check_files, read_description
+from replay.logs.statistics import LogStatistics, check_files, read_description
 
 COLUMNS = [name for name in EVENTS.names if name != "timestamp"]
-"""What a replay reads: events come in the order of time already."""
+"""The columns that a replay reads. Times are not needed: the events are already in order."""
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """A row group of a log."""
 
     file: Address
     number: int
-    """within its file"""
+    """its index within its file"""
     first: int
-    """row of the log"""
+    """the log's row that it starts with"""
     rows: int
 
     def __str__(self) -> str:
@@ -34,44 +33,48 @@ class Group(NamedTuple):
 
 
 class Events(NamedTuple):
-    """N events of a log, on the CPU."""
+    """N events of a log as NumPy arrays."""
 
     rows: range
-    """of the log"""
-    item: Tensor
+    """their rows in the log"""
+    item: NDArray[np.int64]
     """(N,)"""
-    position: Tensor
-    """(N,), from 1 on"""
-    click: Tensor
+    position: NDArray[np.int64]
+    """(N,), counted from 1"""
+    click: NDArray[np.int64]
     """(N,), 0 or 1"""
-    propensity: Tensor
-    """(N,) float64, NaN where it is not known"""
-    users: list[tuple[Tensor, list[str]]]
-    """of each user feature the index (N,) of its value, -1 where it is missing, and the values"""
-    affinity_owner: Tensor
-    """(A,), the event, within these, of each affinity that is not 0; ascending"""
-    affinity_item: Tensor
+    propensity: NDArray[np.float64]
+    """(N,), NaN where it is not known"""
+    users: list[tuple[NDArray[np.int64], list[str]]]
+    """for each user feature the index (N,) of its value, -1 where it is missing, and the list of values"""
+    affinity_owner: NDArray[np.int64]
+    """(A,), the event, counted within these, that each nonzero affinity belongs to; ascending"""
+    affinity_item: NDArray[np.int64]
     """(A,)"""
-    affinity: Tensor
-    """(A,) float32"""
+    affinity: NDArray[np.float32]
+    """(A,)"""
 
 
 class Log:
-    """A log's files, checked as far as their footers tell."""
+    """A log on disk or in a remote file system. Opening it checks its files as far as their footers tell.
+
+    Args:
+        path: directory of the log, a path or an address such as ``s3://bucket/log``.
+    """
 
     def __init__(self, path: str | Address) -> None:
         self.path = address(path)
         self.description = read_description(self.path)
         check_files(self.path, self.description)
-        self.contents = Contents.of(self.path, self.description)
+        self.statistics = LogStatistics.from_description(self.path, self.description)
         self.items = _read_items(self.path / ITEMS_FILE)
-        self.groups: list[Group] = []
-        for file in listed(self.path, EVENTS_FILES):
+        self.groups: list[RowGroup] = []
+        for file in list_files(self.path, EVENTS_FILES):
             with _open(file) as parquet:
                 check_schema(parquet.schema_arrow, EVENTS, str(file))
                 for number in range(parquet.metadata.num_row_groups):
                     rows = parquet.metadata.row_group(number).num_rows
-                    self.groups.append(Group(file, number, self.rows, rows))
+                    self.groups.append(RowGroup(file, number, self.rows, rows))
         if not self.rows:
             raise InputError(f"{self.path} is empty: there is no event to replay.")
 
@@ -85,29 +88,33 @@ class Log:
 
     @property
     def positions(self) -> int:
-        """The last position of the log."""
-        return max(self.contents.positions)
+        """The highest position in the log."""
+        return max(self.statistics.positions)
 
     @property
     def skipped(self) -> int:
-        """Damaged rows that the conversion left out."""
+        """The number of damaged rows that the conversion skipped."""
         return int(self.description.get("skipped", {}).get("rows", 0))
 
-    def read(self, group: Group, columns: Sequence[str] = COLUMNS) -> pa.Table:
-        """Columns of a row group as they are stored."""
+    def read(self, group: RowGroup, columns: Sequence[str] = COLUMNS, use_threads: bool | None = None) -> pa.Table:
+        """Read columns of a row group as they are stored.
+
+        ``use_threads`` says whether pyarrow may decode columns in parallel. By default it does so if its thread pool
+        has more than one thread (``pyarrow.cpu_count()``, which follows ``OMP_NUM_THREADS``).
+        """
+        threads = pa.cpu_count() > 1 if use_threads is None else use_threads
         try:
             with _open(group.file) as parquet:
-                # a process that was given one thread takes one
-                threads = torch.get_num_threads() > 1
                 return parquet.read_row_group(group.number, columns=list(columns), use_threads=threads)
         except (pa.ArrowException, OSError) as error:
             raise InputError(
-                f"{group}, column {self._unreadable(group, columns)}: cannot be read ({error}). {mend(group.file)}"
+                f"{group}, column {self._unreadable(group, columns)}: cannot be read ({error}). "
+                f"{repair_hint(group.file)}"
             ) from error
 
-    def events(self, group: Group) -> Events:
-        """The events of a row group, checked."""
-        table = self.read(group).combine_chunks()
+    def events(self, group: RowGroup, use_threads: bool | None = None) -> Events:
+        """Read the events of a row group and check their values."""
+        table = self.read(group, use_threads=use_threads).combine_chunks()
 
         def numbers(name: str, dtype: type[np.generic]) -> np.ndarray:
             column = table[name].combine_chunks()
@@ -129,18 +136,18 @@ class Log:
         _check(group, "affinity", affinity, np.isfinite(affinity) & (affinity >= 0), "a number of at least 0")
         return Events(
             rows=range(group.first, group.first + group.rows),
-            item=torch.from_numpy(item),
-            position=torch.from_numpy(position),
-            click=torch.from_numpy(click),
-            propensity=torch.from_numpy(propensity),
+            item=item,
+            position=position,
+            click=click,
+            propensity=propensity,
             users=[_categories(table[name], f"{group}, column {name}") for name in USER_FEATURES],
-            affinity_owner=torch.from_numpy(owner),
-            affinity_item=torch.from_numpy(affinity_item),
-            affinity=torch.from_numpy(affinity),
+            affinity_owner=owner,
+            affinity_item=affinity_item,
+            affinity=affinity,
         )
 
-    def _unreadable(self, group: Group, columns: Sequence[str]) -> str:
-        """The first column that cannot be read alone."""
+    def _unreadable(self, group: RowGroup, columns: Sequence[str]) -> str:
+        """The first column that cannot be read on its own."""
         for column in columns:
             try:
                 with _open(group.file) as parquet:
@@ -154,7 +161,7 @@ def _open(file: Address) -> pq.ParquetFile:
     try:
         return open_parquet(file)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{file} is not a whole Parquet file ({error}). Convert the log again.") from error
+        raise InputError(f"{file} is not a complete Parquet file ({error}). Convert the log again.") from error
 
 
 def _read_items(file: Address) -> pa.Table:
@@ -174,8 +181,8 @@ def _read_items(file: Address) -> pa.Table:
     return items
 
 
-def _affinities(table: pa.Table, group: Group) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(owner, item, affinity) of the affinities that are not 0."""
+def _affinities(table: pa.Table, group: RowGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(owner, item, affinity) of the nonzero affinities."""
     items, values = table["affinity_item"].combine_chunks(), table["affinity"].combine_chunks()
     counts = pc.fill_null(pc.list_value_length(items), 0).to_numpy(zero_copy_only=False)
     if (counts != pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)).any():
@@ -185,16 +192,16 @@ def _affinities(table: pa.Table, group: Group) -> tuple[np.ndarray, np.ndarray, 
     return owner, flat_items, values.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
 
 
-def _categories(column: pa.ChunkedArray, place: str) -> tuple[Tensor, list[str]]:
+def _categories(column: pa.ChunkedArray, place: str) -> tuple[NDArray[np.int64], list[str]]:
     encoded = column.combine_chunks()
     index = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     values = encoded.dictionary.to_pylist()
     if len(index) and index.max() >= len(values):
         raise InputError(f"{place}: it has {len(values)} categories, but a row has number {index.max()}.")
-    return torch.from_numpy(index), values
+    return index, values
 
 
-def _check(group: Group, column: str, values: np.ndarray, good: np.ndarray, expected: str) -> None:
+def _check(group: RowGroup, column: str, values: np.ndarray, good: np.ndarray, expected: str) -> None:
     if not good.all():
         bad = np.flatnonzero(~good)
         others = f" (and {len(bad) - 1} more such values)" if len(bad) > 1 else ""

@@ -1,10 +1,10 @@
-"""The log in Parquet: a directory whose files this page describes.
+"""The format of a log. A log is a directory with these files:
 
-    items.parquet          one row an item, by item id 0, 1, ..., n - 1
-    events-00000.parquet   the events in the order of the source, several files for long logs
-    log.json               what the log holds as a whole; written last, so that a log without it is not finished
+    items.parquet          one row per item, with item ids 0, 1, ..., n - 1
+    events-00000.parquet   the events in the order of the source; long logs have several such files
+    log.json               a description of the whole log, written last: a log without it is unfinished
 
-Affinities are nearly all 0, so an event stores the others alone: ``affinity_item`` (ascending) and ``affinity``.
+Nearly all affinities are 0, so an event stores the others only: ``affinity_item`` (ascending) and ``affinity``.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ ITEMS_FILE = "items.parquet"
 EVENTS_FILES = "events-*.parquet"
 
 ROW_GROUP = 65_536
-"""Rows of a row group: what is read and worked on at once."""
+"""Rows per row group, which is read and processed as a unit."""
 
 USER_FEATURES = ("user_feature_0", "user_feature_1", "user_feature_2", "user_feature_3")
 ITEM_NUMBER = "item_feature_0"
@@ -55,7 +55,7 @@ ITEMS = pa.schema(
 
 
 def check_schema(found: pa.Schema, expected: pa.Schema, file: str) -> None:
-    """Every expected column is there with its type."""
+    """Raise an InputError unless every expected column is present with its type."""
     missing = [name for name in expected.names if name not in found.names]
     if missing:
         raise InputError(

@@ -1,4 +1,7 @@
-"""What a log holds, counted once while it is written: rows, clicks, propensities, positions, users, missing values."""
+"""Statistics of a log (rows, clicks, propensities, positions, users, missing values) and its description, log.json.
+
+Statistics are counted while a log is written and stored in log.json under "contents".
+"""
 
 import json
 from collections.abc import Mapping
@@ -9,35 +12,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nl_lightning.core.errors import InputError
-from replay.logs.address import Address, listed, open_parquet
+from replay.logs.address import Address, list_files, open_parquet
 from replay.logs.schema import EVENTS_FILES, FORMAT, ITEMS_FILE, LOG_FILE, USER_FEATURES, VERSION
 
 
 @dataclass
-class Contents:
-    """Counts of a log; those of a whole log are the merged ones of its parts."""
+class LogStatistics:
+    """Counts and extremes over all events of a log."""
 
     items: int = 0
     rows: int = 0
     clicks: int = 0
     propensity_low: float | None = None
-    """the smallest recorded propensity, None where there is none"""
+    """the smallest recorded propensity, None if none is recorded"""
     propensity_high: float | None = None
     inverse_propensities: float = 0.0
     """the sum of 1 / propensity"""
     affinity_high: float = 0.0
     positions: dict[int, int] = field(default_factory=dict)
-    """events at each position"""
+    """number of events at each position"""
     missing: dict[str, int] = field(default_factory=dict)
-    """rows without a value, by column; columns without such rows are left out"""
+    """number of missing values by column, for columns that have any"""
     categories: dict[str, int] = field(default_factory=dict)
-    """different values of each user feature"""
+    """number of distinct values of each user feature"""
     users: int = 0
-    """different combinations of user features"""
+    """number of distinct combinations of user features"""
     first_time: str | None = None
     last_time: str | None = None
     in_order: bool = True
-    """whether no event is earlier than the one before it"""
+    """whether the timestamps never decrease"""
 
     @property
     def ctr(self) -> float:
@@ -45,7 +48,7 @@ class Contents:
 
     @property
     def uniform(self) -> bool:
-        """Whether every event was logged with the known probability 1 / items."""
+        """Whether every event has the propensity 1 / items."""
         ends = (self.propensity_low, self.propensity_high)
         even = all(p is not None and abs(p * self.items - 1) < 1e-6 for p in ends)
         return self.rows > 0 and even and not self.missing.get("propensity_score")
@@ -54,26 +57,26 @@ class Contents:
         return {**asdict(self), "positions": {str(k): v for k, v in sorted(self.positions.items())}}
 
     @classmethod
-    def of(cls, path: Address, description: Mapping[str, Any]) -> "Contents":
-        """From what log.json holds."""
+    def from_description(cls, path: Address, description: Mapping[str, Any]) -> "LogStatistics":
+        """Read the statistics from the content of log.json."""
         try:
             stored = description["contents"]
-            # a default would be a false statement on the log
+            # A default would be a wrong statement about the log.
             missing = {field.name for field in fields(cls)} - set(stored)
             if missing:
                 raise KeyError(*sorted(missing))
             return cls(**{**stored, "positions": {int(k): v for k, v in stored["positions"].items()}})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
-                f"{path / LOG_FILE} does not say what the log holds ({error!r}). Convert it again."
+                f"{path / LOG_FILE} does not hold the statistics of the log ({error!r}). Convert it again."
             ) from error
 
 
-class Counter:
-    """Counts tables of events, in their order, into ``contents``."""
+class StatisticsCounter:
+    """Accumulates ``statistics`` over tables of events, which are added in order."""
 
     def __init__(self, items: int) -> None:
-        self.contents = Contents(items=items)
+        self.statistics = LogStatistics(items=items)
         self._values: dict[str, set[str | None]] = {name: set() for name in USER_FEATURES}
         self._users: set[tuple[str | None, ...]] = set()
         self._last: Any = None
@@ -81,7 +84,7 @@ class Counter:
     def add(self, events: pa.Table) -> None:
         if not events.num_rows:
             return
-        counts = self.contents
+        counts = self.statistics
         counts.rows += events.num_rows
         counts.clicks += pc.sum(events["click"]).as_py()
         propensity = pc.min_max(events["propensity_score"]).as_py()
@@ -104,14 +107,14 @@ class Counter:
         self._users.update(zip(*columns, strict=True))
         for name, values in zip(USER_FEATURES, columns, strict=True):
             self._values[name].update(value for value in values if value is not None)
-        self.contents.users = len(self._users)
-        self.contents.categories = {name: len(values) for name, values in self._values.items()}
+        self.statistics.users = len(self._users)
+        self.statistics.categories = {name: len(values) for name, values in self._values.items()}
 
     def _follow_time(self, timestamps: pa.ChunkedArray) -> None:
         known = timestamps.drop_null().combine_chunks()
         if not len(known):
             return
-        counts = self.contents
+        counts = self.statistics
         steps = pc.less(known[1:], known[:-1])
         late = bool(len(steps)) and pc.any(steps).as_py()
         counts.in_order &= not late and (self._last is None or known[0].as_py() >= self._last)
@@ -122,35 +125,41 @@ class Counter:
 
 
 def read_description(path: Address) -> dict[str, Any]:
-    """What ``log.json`` says of the log in the directory ``path``."""
+    """Read ``log.json`` of the log in the directory ``path``."""
     if not path.is_dir():
         found = "is a file; a log is a directory" if path.exists() else "does not exist"
-        raise InputError(f"{path} {found}. The convert command makes a log, the simulate command too.")
+        raise InputError(f"{path} {found}. Make a log with `python -m replay convert` or `simulate`.")
     file = path / LOG_FILE
     if not file.exists():
-        if listed(path, EVENTS_FILES):
-            raise InputError(f"{path} is not finished: it has no {LOG_FILE}. Run the command that wrote it again.")
-        below = listed(path, f"*/{LOG_FILE}") or listed(path, f"*/*/{LOG_FILE}")
-        hint = f" There are logs below it, {below[0].parent} for one." if below else " The convert command makes one."
+        if list_files(path, EVENTS_FILES):
+            raise InputError(f"{path} is unfinished: it has no {LOG_FILE}. Run the command that wrote it again.")
+        below = list_files(path, f"*/{LOG_FILE}") or list_files(path, f"*/*/{LOG_FILE}")
+        hint = (
+            f" There are logs below it, for example {below[0].parent}."
+            if below
+            else " Make one with `python -m replay convert`."
+        )
         raise InputError(f"{path} holds no log: it has no {LOG_FILE}.{hint}")
     try:
         log = json.loads(file.read_text())
     except ValueError as error:
         raise InputError(f"{file} is damaged ({error}). Convert the log again.") from error
     if not isinstance(log, dict) or log.get("format") != FORMAT:
-        raise InputError(f"{file} describes no log: expected the format {FORMAT!r}. Is this the right directory?")
+        raise InputError(
+            f"{file} does not describe a log: expected the format {FORMAT!r}. Is this the right directory?"
+        )
     if log.get("version") != VERSION:
         raise InputError(
-            f"{file} has version {log.get('version')} of the format, expected {VERSION}. Convert the log again."
+            f"{file} has version {log.get('version')} of the format, expected version {VERSION}. Convert the log again."
         )
     missing = [name for name in ("policy", "campaign", "items", "parts", "source", "contents") if name not in log]
     if missing:
-        raise InputError(f"{file} does not tell {', '.join(missing)}. Convert the log again.")
+        raise InputError(f"{file} lacks {', '.join(missing)}. Convert the log again.")
     return log
 
 
 def check_files(path: Address, log: Mapping[str, Any]) -> None:
-    """The log's files are those that it was written with, as far as their footers tell."""
+    """Check that the log has the files it was written with, as far as their footers tell."""
     expected = {EVENTS_FILES.replace("*", f"{number:05d}"): rows for number, rows in enumerate(log["parts"])}
     expected[ITEMS_FILE] = log["items"]
     for name, rows in expected.items():
@@ -160,9 +169,11 @@ def check_files(path: Address, log: Mapping[str, Any]) -> None:
         except FileNotFoundError as error:
             raise InputError(f"{path / name} is missing. Convert the log again.") from error
         except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{path / name} is not a whole Parquet file ({error}). Convert the log again.") from error
+            raise InputError(
+                f"{path / name} is not a complete Parquet file ({error}). Convert the log again."
+            ) from error
         if found != rows:
             raise InputError(f"{path / name} has {found} rows, expected {rows}. Convert the log again.")
-    for file in listed(path, EVENTS_FILES):
+    for file in list_files(path, EVENTS_FILES):
         if file.name not in expected:
-            raise InputError(f"{file} is not of this log: {LOG_FILE} does not know it. Remove it.")
+            raise InputError(f"{file} does not belong to this log: {LOG_FILE} does not list it. Remove it.")

@@ -1,4 +1,4 @@
-"""Writes a log in parts, each whole or absent, so that a writer that was stopped goes on behind the last part."""
+"""Write a log in parts. Each part is complete or absent, so that an interrupted writer resumes after the last part."""
 
 import json
 import os
@@ -14,19 +14,19 @@ import pyarrow.parquet as pq
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
 from replay.logs.schema import EVENTS, EVENTS_FILES, FORMAT, ITEMS, ITEMS_FILE, LOG_FILE, ROW_GROUP, VERSION
-from replay.logs.statistics import Counter
+from replay.logs.statistics import StatisticsCounter
 
 PART_ROWS = 8 * ROW_GROUP
-"""Rows of a part, if those who write do not end it earlier."""
+"""Rows per part; the last part may be shorter."""
 
-_PROGRESS = b"nl_lightning.runs.progress"
+_PROGRESS = b"nl_lightning.progress"
 _VERSION = b"nl_lightning.version"
 _SOURCE = b"nl_lightning.source"
 
 
 @contextmanager
-def claimed(path: Path) -> Iterator[None]:
-    """Have the directory of a log alone, made if need be; the claim ends with the process."""
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the directory of a log, which is made if needed. The lock ends with the process."""
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; a log is a directory.")
     path.mkdir(parents=True, exist_ok=True)
@@ -39,16 +39,21 @@ def claimed(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(directory)
-        # what failed before anything was written leaves nothing
+        # Leave no directory behind if nothing was written.
         with suppress(OSError):
             path.rmdir()
 
 
 class LogWriter:
-    """Writes events into the log ``path``; ``source`` says where they come from and must agree when a writer goes on.
+    """Write events to a log, or resume an interrupted one.
 
-    ``progress`` is whatever the caller gave with the last events of the last part that is there (None in a new log):
-    it tells where to go on.
+    ``progress`` is what the caller passed with the last events of the last complete part, None for a new log: it
+    tells where to resume.
+
+    Args:
+        path: directory of the log.
+        items: table of the items, in the schema ``ITEMS``.
+        source: where the events come from, as JSON; a writer resumes a log of the same source only.
     """
 
     def __init__(self, path: Path, items: pa.Table, source: dict[str, Any]) -> None:
@@ -56,33 +61,33 @@ class LogWriter:
         self.items = items.cast(ITEMS)
         self.progress: Any = None
         self._pending: list[pa.Table] = []
-        self._counter = Counter(items.num_rows)
+        self._counter = StatisticsCounter(items.num_rows)
         self._parts: list[int] = []
         if (path / LOG_FILE).exists():
             raise InputError(f"{path} already holds a log. Choose another directory, or remove this one.")
         if path.is_dir():
-            self._go_on()
+            self._resume()
         elif path.exists():
             raise InputError(f"{path} is a file; a log is a directory.")
         path.mkdir(parents=True, exist_ok=True)
 
     @property
     def rows(self) -> int:
-        """Events in parts that are written."""
-        return self._counter.contents.rows
+        """The number of events in the parts written so far."""
+        return self._counter.statistics.rows
 
     def add(self, events: pa.Table, progress: Any) -> None:
-        """Take events; ``progress`` describes, as JSON, the state of the source behind them."""
+        """Append events. ``progress`` describes, as JSON, where the source stands after them."""
         self._pending.append(events.cast(EVENTS))
         self.progress = progress
         if sum(table.num_rows for table in self._pending) >= PART_ROWS:
             self._flush()
 
     def finish(self, **description: Any) -> None:
-        """Write the last part and what the log holds as a whole."""
+        """Write the last part, then log.json with this description and the statistics."""
         self._flush()
         if not self.rows:
-            raise InputError(f"There is no event to write into {self.path}: the log is empty.")
+            raise InputError(f"There are no events to write to {self.path}: the log is empty.")
         log = {
             "format": FORMAT,
             "version": VERSION,
@@ -90,7 +95,7 @@ class LogWriter:
             "items": self.items.num_rows,
             "parts": self._parts,
             "source": self.source,
-            "contents": self._counter.contents.to_json(),
+            "contents": self._counter.statistics.to_json(),
         }
         write_beside(self.path / LOG_FILE, lambda file: file.write_text(json.dumps(log, indent=2) + "\n"))
 
@@ -109,20 +114,20 @@ class LogWriter:
         described = table.replace_schema_metadata(metadata)
         write_beside(
             self.path / name,
-            # With checksums, bytes that change on a disk are an error, and not other clicks.
+            # With checksums, corrupted bytes raise an error instead of turning into other clicks.
             lambda file: pq.write_table(
                 described, file, compression="zstd", row_group_size=ROW_GROUP, write_page_checksum=True
             ),
         )
 
-    def _go_on(self) -> None:
-        """Count what is there, if it comes from the same source."""
+    def _resume(self) -> None:
+        """Count the parts that exist, if they come from the same source."""
         parts = sorted(self.path.glob(EVENTS_FILES))
         known = {*parts, self.path / ITEMS_FILE}
         others = [file for file in self.path.iterdir() if file not in known and not file.name.startswith(".")]
         if others:
             raise InputError(
-                f"{self.path} is not empty and holds no log, but {others[0].name}. Choose another directory."
+                f"{self.path} is not empty and holds {others[0].name} instead of a log. Choose another directory."
             )
         expected = [EVENTS_FILES.replace("*", f"{number:05d}") for number in range(len(parts))]
         for file in sorted(known):
@@ -135,11 +140,11 @@ class LogWriter:
                 table = pq.read_table(file)
             except (pa.ArrowException, KeyError, OSError) as error:
                 raise InputError(
-                    f"{file} is not a part of a log, or is damaged. Remove {self.path}, begin anew."
+                    f"{file} is not part of a log, or is damaged. Remove {self.path} to start over."
                 ) from error
             if source != self.source or version != str(VERSION).encode() or [part.name for part in parts] != expected:
                 raise InputError(
-                    f"{self.path} was begun from another source, or the source has changed. Remove it to begin anew."
+                    f"{self.path} was started from another source, or the source has changed. Remove it to start over."
                 )
             if file in parts:
                 self.progress = progress

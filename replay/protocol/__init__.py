@@ -1,1 +1,1 @@
-"""What an agent is shown and what counts: features, candidate sets, rejection."""
+"""What an agent is shown of a log and what counts: features, candidate sets, rejection sampling."""

@@ -1,4 +1,4 @@
-"""Events as agents are shown them, and where a replica stands among them."""
+"""Events as agents see them, and a replica's position in a log."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -6,107 +6,118 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from replay.logs.reader import Group, Log
+from replay.logs.reader import Log, RowGroup
 from replay.logs.schema import USER_FEATURES
 from replay.protocol.candidates import Protocol, candidates
 from replay.protocol.features import Features, Unseen
 from replay.protocol.rejection import kept
 
 
-class Setting(NamedTuple):
-    """How events are shown."""
+class ReplaySettings(NamedTuple):
+    """How events are shown to an agent."""
 
     protocol: Protocol
     arms: int
-    """K"""
+    """number K of arms per event"""
     c: float | None
     """constant of the propensity correction, None without it"""
     seed: int
 
 
-class Shown(NamedTuple):
-    """E events of a log, with K arms each."""
+class CandidateEvents(NamedTuple):
+    """E events of a log with K arms each."""
 
     row: Tensor
-    """(E,)"""
+    """(E,), the event's row in the log"""
     codes: Tensor
     """(E, 4), rows of the user table"""
     position: Tensor
+    """(E,)"""
     item: Tensor
     """(E, K)"""
     affinity: Tensor
     """(E, K)"""
     logged: Tensor
-    """(E,), the arm that is the logged item, -1 where none is"""
+    """(E,), the arm that is the logged item, -1 if there is none"""
     click: Tensor
+    """(E,)"""
     propensity: Tensor
+    """(E,)"""
     kept: Tensor
     """(E,), whether the propensity correction keeps the event"""
 
     @classmethod
-    def of(cls, log: Log, group: Group, features: Features, setting: Setting) -> tuple["Shown", Unseen]:
-        """All events of a row group."""
-        events = log.events(group)
-        arms = candidates(events, setting.protocol, setting.arms, log.n_items, setting.seed)
+    def read(
+        cls, log: Log, group: RowGroup, features: Features, settings: ReplaySettings
+    ) -> tuple["CandidateEvents", Unseen]:
+        """All events of a row group, and the numbers of their unknown user features."""
+        # A process with a single torch thread also reads with a single thread.
+        events = log.events(group, use_threads=torch.get_num_threads() > 1)
+        arms = candidates(events, settings.protocol, settings.arms, log.n_items, settings.seed)
         codes, unseen = features.encode(events)
         row = torch.arange(events.rows.start, events.rows.stop, device="cpu")
-        stays = kept(events, setting.c, setting.seed, group)
-        return cls(row, codes, events.position, *arms, events.click, events.propensity, stays), unseen
+        stays = kept(events, settings.c, settings.seed, group)
+        position, click, propensity = map(torch.from_numpy, (events.position, events.click, events.propensity))
+        return cls(row, codes, position, *arms, click, propensity, stays), unseen
 
     @classmethod
-    def nothing(cls, arms: int) -> "Shown":
-        """No event, with that number of arms."""
+    def empty(cls, arms: int) -> "CandidateEvents":
+        """No events, with the given number of arms."""
         none, no_arms = torch.empty(0, dtype=torch.long), torch.empty(0, arms)
         propensity = torch.empty(0, dtype=torch.float64)
         codes = torch.empty(0, len(USER_FEATURES), dtype=torch.long)
         return cls(none, codes, none, no_arms.long(), no_arms, none, none, propensity, none.bool())
 
-    def slice(self, start: int, stop: int) -> "Shown":
-        return Shown(*(tensor[start:stop] for tensor in self))
+    def slice(self, start: int, stop: int) -> "CandidateEvents":
+        return CandidateEvents(*(tensor[start:stop] for tensor in self))
 
 
-class ShownGroup(NamedTuple):
-    """The events of a row group that somebody may accept."""
+class CandidateGroup(NamedTuple):
+    """The events of a row group that an agent may accept."""
 
-    events: Shown
+    events: CandidateEvents
     behind: Tensor
-    """(E + 2, 3): rows, rows with the logged item not in the set and rows thinned, once i shown events are passed, and
-    at the end of the group"""
+    """(E + 2, 3): numbers of rows, of rows whose logged item is not a candidate, and of rows removed by the propensity
+    correction. Entry i counts those passed together with the first i events, the last entry those of the group."""
 
     @property
     def bytes(self) -> int:
         return sum(tensor.numel() * tensor.element_size() for tensor in (*self.events, self.behind))
 
 
-Groups = Callable[[int], ShownGroup]
-"""A row group, by its number."""
+Groups = Callable[[int], CandidateGroup]
+"""Returns a row group by its number."""
 
 
-class Place:
-    """Where a replica stands in the log, and what lies behind it."""
+class LogCursor:
+    """A replica's position in a log, and counts of the events it has passed."""
 
     def __init__(self, log: Log) -> None:
         self.groups = len(log.groups)
         self.go_to(0, 0, 0, [0, 0, 0])
 
     def go_to(self, group: int, offset: int, accepted: int, behind: Sequence[int]) -> None:
+        """Move to a stored position, the result of ``state``."""
         self.group, self.offset, self.accepted = group, offset, accepted
         self.behind = list(behind)
-        """rows, rows with the logged item not in the set, rows thinned"""
+        """passed rows, those whose logged item was not a candidate, those removed by the propensity correction"""
 
     def state(self) -> tuple[int, int, int, list[int]]:
+        """The position as plain numbers, the arguments of ``go_to``."""
         return self.group, self.offset, self.accepted, self.behind
 
     def expected(self, rounds: int, arms: int) -> int:
-        """Shown events that so many rounds will take, and some more: by what was accepted so far, at first one in K."""
+        """How many events this many rounds will probably take, generously. Initially one in K events is accepted;
+        later the estimate follows the acceptance rate so far."""
         seen, outside, thinned = self.behind
         rate = (self.accepted + 20) / (seen - outside - thinned + 20 * arms)
-        # Waiting times spread by the root of their number, and one replica that waits makes all evaluate again.
+        # Waiting times spread like the square root of their number, and if one replica needs more events, all
+        # replicas are evaluated again.
         return int((rounds + 2.5 * rounds**0.5) / rate)
 
-    def events(self, count: int, shown: Groups) -> list[Shown]:
-        """The next shown events, up to a number; groups without any are left behind."""
-        self._leave_passed(shown)
+    def events(self, count: int, shown: Groups) -> list[CandidateEvents]:
+        """Up to ``count`` of the next events, in one part per row group. Groups without events are passed."""
+        self._skip_finished(shown)
         parts, group, offset = [], self.group, self.offset
         while count > 0 and group < self.groups:
             events = shown(group).events
@@ -118,16 +129,16 @@ class Place:
         return parts
 
     def advance(self, passed: int, shown: Groups) -> None:
-        """Pass some of the shown events."""
+        """Pass this many events."""
         while passed:
-            self._leave_passed(shown)
+            self._skip_finished(shown)
             behind = shown(self.group).behind
             step = min(passed, len(behind) - 2 - self.offset)
             self._add(behind[self.offset + step] - behind[self.offset])
             self.offset, passed = self.offset + step, passed - step
 
-    def _leave_passed(self, shown: Groups) -> None:
-        """Go on to a group that has something to show: who looks for more leaves the rest of a group behind."""
+    def _skip_finished(self, shown: Groups) -> None:
+        """Move to the next group that still has events; the remaining rows of the groups before it are passed."""
         while self.group < self.groups:
             behind = shown(self.group).behind
             if self.offset < len(behind) - 2:
@@ -139,6 +150,7 @@ class Place:
         self.behind = [a + b for a, b in zip(self.behind, behind.tolist(), strict=True)]
 
     def counts(self) -> dict[str, Any]:
+        """The numbers of events accepted, seen and rejected, by reason."""
         seen, outside, thinned = self.behind
         rejected = {
             "another arm chosen": seen - outside - thinned - self.accepted,

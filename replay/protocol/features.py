@@ -1,11 +1,14 @@
-"""The features of an (event, item) pair, 42 numbers:
+"""The 42 features of an (event, item) pair:
 
     x = [u (16), v (8), position, a, u * a (16)]
 
-u: the user's four categories, one-hot, truncated SVD;  v: the item's three categories, one-hot, and its number,
-truncated SVD;  position: scaled to [-1, 1];  a: affinity, log1p, scaled to [-1, 1].
-One-hot and then SVD is linear: u is the sum of four rows of a table, v a row of another one, fitted once.
-A category that the fit has not seen, or that is missing, adds nothing to u: a row of zeros.
+    u         truncated SVD of the user's four categories, one-hot
+    v         truncated SVD of the item's three categories, one-hot, and its number
+    position  scaled to [-1, 1]
+    a         affinity, log1p, scaled to [-1, 1]
+
+One-hot encoding followed by SVD is linear: u is the sum of four rows of a table, and v is a row of another table. Both
+tables are fitted once. A category that is missing or was not seen by the fit adds nothing to u: its row is zeros.
 """
 
 import hashlib
@@ -29,15 +32,18 @@ DIM = 2 * USER_DIM + ITEM_DIM + 2
 
 
 class Unseen(NamedTuple):
-    """Values of user features without an entry in the table."""
+    """Numbers of user feature values that have no entry in the table."""
 
     unseen: int
-    """categories that the fit has not seen"""
+    """values that the fit has not seen"""
     missing: int
 
 
 class Features:
-    """The fitted tables, on the CPU in float64 until ``to`` moves them."""
+    """Fitted features: tables of users and items, on the CPU in float64 until ``to`` moves them.
+
+    Make them with ``Features.fit(log)``.
+    """
 
     def __init__(
         self,
@@ -49,15 +55,15 @@ class Features:
         items_digest: str,
     ) -> None:
         self.categories = [list(names) for names in categories]
-        """of each user feature, sorted"""
+        """the categories of each user feature, sorted"""
         self.user = user
-        """(categories of all features + 1, 16); the last row is that of unseen and missing ones: zeros"""
+        """(number of all categories + 1, 16); the last row, of unseen and missing values, is zeros"""
         self.item = item
         """(n, 8)"""
         self.positions = positions
         self.affinity_high = affinity_high
         self.items_digest = items_digest
-        """of the table of items"""
+        """identifies the table of items"""
         starts = np.cumsum([0, *map(len, self.categories)])
         self._codes = [
             {name: start + i for i, name in enumerate(names)}
@@ -66,26 +72,26 @@ class Features:
 
     @classmethod
     def fit(cls, log: Log, rows: int | None = None) -> "Features":
-        """From the users of a first pass over the log, or of its first ``rows`` events, and from its items."""
+        """Fit on the users of a log, or of its first ``rows`` events, and on its items, in one pass over the log."""
         counts: dict[tuple[str | None, ...], int] = {}
         for group in log.groups:
             if rows is not None and group.first >= rows:
                 break
-            users = log.read(group, USER_FEATURES)
+            users = log.read(group, USER_FEATURES, use_threads=torch.get_num_threads() > 1)
             if rows is not None:
                 users = users.slice(0, rows - group.first)
             profiles = users.group_by(list(USER_FEATURES)).aggregate([([], "count_all")])
             columns = [profiles[name].cast(pa.string()).to_pylist() for name in USER_FEATURES]
             for profile, count in zip(zip(*columns, strict=True), profiles["count_all"].to_pylist(), strict=True):
                 counts[profile] = counts.get(profile, 0) + count
-        return cls.of(counts, log.items, log.positions, log.contents.affinity_high)
+        return cls.from_profiles(counts, log.items, log.positions, log.statistics.affinity_high)
 
     @classmethod
-    def of(
+    def from_profiles(
         cls, counts: Mapping[tuple[str | None, ...], int], items: pa.Table, positions: int, affinity_high: float
     ) -> "Features":
-        """From the number of events of each user profile, and the table of items."""
-        # n equal rows of a matrix have the singular vectors of one row times sqrt(n)
+        """Fit on the number of events of each user profile and the table of items."""
+        # n equal rows of a matrix have the same right singular vectors as one row times sqrt(n).
         categories, one_hot = _one_hot([[profile[i] for profile in counts] for i in range(len(USER_FEATURES))])
         vectors = _singular_vectors(one_hot * np.sqrt(np.array(list(counts.values())))[:, None], USER_DIM)
         user = np.concatenate([vectors, np.zeros((1, USER_DIM))])
@@ -97,12 +103,12 @@ class Features:
         return cls(categories, *tables, positions, affinity_high, digest(items))
 
     def to(self, like: Tensor) -> "Features":
-        """The same on the device and in the precision of ``like``."""
+        """The same features on the device and in the precision of ``like``."""
         tables = (self.user.to(like), self.item.to(like))
         return Features(self.categories, *tables, self.positions, self.affinity_high, self.items_digest)
 
     def check(self, log: Log) -> None:
-        """Refuse a log with other items or more positions than those of the fit."""
+        """Raise an InputError if a log has other items or more positions than the fit."""
         n = len(self.item)
         if log.n_items != n:
             raise InputError(f"{log.path} has {log.n_items} items, the agent's features were fitted for {n}.")
@@ -112,20 +118,20 @@ class Features:
             )
 
     def encode(self, events: Events) -> tuple[Tensor, Unseen]:
-        """The rows (N, 4) of the user table for each event."""
+        """The rows (N, 4) of the user table for N events, and the numbers of unknown values."""
         neutral = len(self.user) - 1
         codes, unseen, missing = [], 0, 0
         for known, (index, values) in zip(self._codes, events.users, strict=True):
-            # the last entry is that of index -1, a missing value
+            # Index -1, a missing value, selects the last entry.
             table = torch.tensor([*(known.get(value, neutral) for value in values), neutral], device="cpu")
-            code = table[index]
+            code = table[torch.from_numpy(index)]
             lost, none = int((code == neutral).sum()), int((index < 0).sum())
             unseen, missing = unseen + lost - none, missing + none
             codes.append(code)
         return torch.stack(codes, dim=-1), Unseen(unseen, missing)
 
     def encode_profiles(self, profiles: Sequence[Sequence[str]]) -> Tensor:
-        """The rows (N, 4) of the user table for users given by the names of their categories."""
+        """The rows (N, 4) of the user table for N users given by the names of their categories."""
         neutral = len(self.user) - 1
         rows = [[known.get(name, neutral) for known, name in zip(self._codes, p, strict=True)] for p in profiles]
         return torch.tensor(rows, device="cpu")
@@ -139,12 +145,12 @@ class Features:
         return torch.cat([u.expand(shape), self.item[item], place, a, u * a], dim=-1)
 
     def scaled_affinity(self, affinity: Tensor) -> Tensor:
-        """2 log1p(a) / log1p(a_max) - 1, and 1 above a_max"""
+        """2 log1p(a) / log1p(a_max) - 1, clamped to 1 above a_max."""
         largest = float(np.log1p(self.affinity_high)) or 1.0
         return (affinity.to(self.user).log1p() * (2 / largest) - 1).clamp_max(1)
 
     def scaled_position(self, position: Tensor) -> Tensor:
-        """From 1, ..., P to [-1, 1]; a single position is 0."""
+        """Positions 1, ..., P scaled to [-1, 1]; a single position becomes 0."""
         middle, half = (self.positions + 1) / 2, (self.positions - 1) / 2
         return (position.to(self.user) - middle) / (half or 1.0)
 
@@ -164,12 +170,12 @@ class Features:
 
 
 def digest(items: pa.Table) -> str:
-    """Tells one table of items from another."""
+    """A hash that identifies a table of items."""
     return hashlib.sha256(json.dumps(items.to_pylist(), sort_keys=True).encode()).hexdigest()
 
 
 def _one_hot(columns: Sequence[Sequence[str | None]]) -> tuple[list[list[str]], NDArray[np.float64]]:
-    """The sorted categories of each column, and the columns one-hot, side by side; a missing value is all zeros."""
+    """The sorted categories of each column, and the columns one-hot side by side; a missing value is all zeros."""
     categories = [sorted({value for value in column if value is not None}) for column in columns]
     blocks = []
     for names, column in zip(categories, columns, strict=True):
@@ -180,7 +186,7 @@ def _one_hot(columns: Sequence[Sequence[str | None]]) -> tuple[list[list[str]], 
 
 
 def _singular_vectors(matrix: NDArray[np.float64], components: int) -> NDArray[np.float64]:
-    """The first right singular vectors as columns, each with its largest entry positive; beyond the rank zeros."""
+    """The first right singular vectors as columns, each with its largest entry positive; zeros beyond the rank."""
     if not matrix.size:
         return np.zeros((matrix.shape[1], components))
     _, values, transposed = np.linalg.svd(matrix, full_matrices=False)

@@ -1,11 +1,11 @@
-"""Which events are accepted.
+"""Rejection sampling: which events may be accepted.
 
-An event counts for an agent that picks the logged item, and for no other. Where item a was logged with probability
-p(a), such a match is the more frequent the larger p(a) is; to undo that, an event is kept with probability c / p(a):
+An agent accepts an event if it picks the logged item. An item a that was logged with probability p(a) matches more
+often the larger p(a) is. To correct for this, an event is kept with probability c / p(a):
 
-    P(logged a, kept) = p(a) c / p(a) = c    for every a,  c <= min p
+    P(a logged and kept) = p(a) c / p(a) = c    for every a,  c <= min p
 
-so that what is kept looks as if it had been logged uniformly. A uniform log keeps everything.
+The events that are kept look as if they had been logged uniformly. Of a uniform log, all events are kept.
 """
 
 from typing import Literal
@@ -15,72 +15,75 @@ from torch import Tensor
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, row_numbers
-from replay.logs.reader import Events, Group
-from replay.logs.statistics import Contents
+from replay.logs.reader import Events, RowGroup
+from replay.logs.statistics import LogStatistics
 
 Rule = Literal["propensity", "match", "biased-match"]
 
 RULES: dict[Rule, str] = {
-    "propensity": "events are kept with probability c / propensity, which undoes the preferences of the logging policy",
-    "match": "every event is kept; refused for a log that is not uniform",
-    "biased-match": "every event is kept, whatever the log: the result is biased towards what the log preferred",
+    "propensity": "keep an event with probability c / propensity, which undoes the preferences of the logging policy",
+    "match": "keep every event; an error for a log that is not uniform",
+    "biased-match": "keep every event of any log: the result is biased towards what the logging policy preferred",
 }
-"""Each rule with its meaning."""
+"""Each rule with its meaning, for the help of commands."""
 
 
-def check_rule(rule: Rule, floor: float | None, contents: Contents, log: str) -> float | None:
-    """The constant c of a rule on a log; None where every event is kept."""
+def check_rule(rule: Rule, floor: float | None, statistics: LogStatistics, log: str) -> float | None:
+    """Check a rule for a log; return its constant c, or None if every event is kept."""
     if rule not in RULES:
         raise InputError(f"rejection must be one of {', '.join(RULES)}; got {rule!r}.")
     if floor is not None and not 0 < floor <= 1:
         raise InputError(f"propensity_floor must lie in (0, 1], got {floor!r}.")
-    if rule == "match" and not contents.uniform:
+    if rule == "match" and not statistics.uniform:
         raise InputError(
-            f"{log} was not logged uniformly (propensities {_span(contents)}), so that plain matches favour what it "
-            "showed often. Take rejection: propensity, or ask for the bias by name: rejection: biased-match."
+            f"{log} was not logged uniformly (propensities {_span(statistics)}), so plain matches favour what it "
+            "showed often. Use rejection: propensity, or accept the bias with rejection: biased-match."
         )
     if rule != "propensity":
         return None
-    missing = contents.missing.get("propensity_score", 0)
-    if missing or contents.propensity_low is None:
+    missing = statistics.missing.get("propensity_score", 0)
+    if missing or statistics.propensity_low is None:
         raise InputError(
-            f"{log}: {missing} of {contents.rows} events have no propensity, which rejection: propensity needs. "
-            "Convert the log with propensities, or ask for plain matches by name: rejection: biased-match."
+            f"{log}: {missing} of {statistics.rows} events have no propensity, which rejection: propensity needs. "
+            "Convert the log with propensities, or accept biased matches with rejection: biased-match."
         )
-    return contents.propensity_low if floor is None else floor
+    return statistics.propensity_low if floor is None else floor
 
 
-def kept(events: Events, c: float | None, seed: int, group: Group) -> Tensor:
-    """(N,): u < c / p for a uniform number u of each event. Where p < c, the event is kept for certain."""
+def kept(events: Events, c: float | None, seed: int, group: RowGroup) -> Tensor:
+    """(N,): whether u < c / p, for a uniform number u of each event. Where p < c, the event is always kept."""
     if c is None:
         return torch.ones(len(events.rows), dtype=torch.bool, device="cpu")
-    if events.propensity.isnan().any():
+    propensity = torch.from_numpy(events.propensity)
+    if propensity.isnan().any():
         raise InputError(
             f"{group}, column propensity_score: a propensity is missing, which rejection: propensity needs."
         )
     uniform = row_numbers(events.rows, 1, seed, Stream.REJECTION).squeeze(1)
-    return uniform < c / events.propensity
+    return uniform < c / propensity
 
 
-def floor_note(c: float | None, contents: Contents) -> str | None:
-    """What is to be said of the constant c on a log: how much it keeps, and whom it does wrong."""
-    low = contents.propensity_low
-    if c is None or low is None or contents.uniform:
+def floor_note(c: float | None, statistics: LogStatistics) -> str | None:
+    """A note on what the constant c does to a log: how many events it keeps, and how it biases the result."""
+    low = statistics.propensity_low
+    if c is None or low is None or statistics.uniform:
         return None
     if c > low:
         return (
             f"propensity_floor {c:g} is above the log's smallest propensity, {low:g}: events below it are kept less "
-            "often than they should be, so that the result is biased towards what the log showed often."
+            "often than they should be, so the result is biased towards what the log showed often."
         )
-    share = c * contents.inverse_propensities / contents.rows
+    share = c * statistics.inverse_propensities / statistics.rows
     return (
-        f"The propensity correction keeps about {share:.2%} of the events, for the smallest propensity is {low:g}. A "
-        "propensity_floor above it keeps more of them, and is biased towards what the log showed often."
+        f"The propensity correction keeps about {share:.2%} of the events, because the smallest propensity is {low:g}. "
+        "A propensity_floor above it keeps more events, but is biased towards what the log showed often."
     )
 
 
-def _span(contents: Contents) -> str:
-    if contents.propensity_low is None:
+def _span(statistics: LogStatistics) -> str:
+    if statistics.propensity_low is None:
         return "are not recorded"
-    missing = contents.missing.get("propensity_score", 0)
-    return f"{contents.propensity_low:g} to {contents.propensity_high:g}" + (f", {missing} missing" if missing else "")
+    missing = statistics.missing.get("propensity_score", 0)
+    return f"{statistics.propensity_low:g} to {statistics.propensity_high:g}" + (
+        f", {missing} missing" if missing else ""
+    )

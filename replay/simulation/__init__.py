@@ -1,1 +1,1 @@
-"""Worlds whose truth is known."""
+"""Simulated worlds, whose true click rates are known."""

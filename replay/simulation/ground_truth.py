@@ -1,4 +1,4 @@
-"""What is true in a simulated world: the exact click rate of a frozen agent, and the world played online."""
+"""Ground truth of a simulated world: the exact click rate of a frozen agent, and the world as an environment."""
 
 from collections.abc import Sequence
 from math import comb
@@ -14,28 +14,28 @@ from nl_lightning.environments.synthetic import different
 from replay.logs.reader import Log
 from replay.protocol.candidates import Protocol, check_protocol
 from replay.protocol.features import DIM, Features
-from replay.simulation.simulated_world import World
+from replay.simulation.simulated_world import SimulatedWorld
 
-_ARMS_AT_ONCE = 50_000
-"""Arms that are held at once, over all replicas."""
+ARMS_AT_ONCE = 50_000
+"""Arms held in memory at a time, over all replicas."""
 
 
 def exact_ctr(
-    agent: Agent, features: Features, world: World, protocol: Protocol, arms_shown: int, draws: int = 1
+    agent: Agent, features: Features, world: SimulatedWorld, protocol: Protocol, arms_shown: int, draws: int = 1
 ) -> Tensor:
-    """(R,): the click rate of a frozen agent that is shown candidate sets of the world.
+    """(R,): the true click rate of a frozen agent that chooses from candidate sets of the world.
 
         sum over users, positions of  1/(users positions)  sum_i P(agent shows i) P(click on i)
 
-    P(agent shows i) is exact but for Thompson sampling, where it is a mean over Monte Carlo draws. ``affinity`` here is
-    the policy that one would deploy: the items of highest affinity, without looking at a logged one.
+    P(agent shows i) is exact, except for Thompson sampling, where it is a mean over Monte Carlo draws. With
+    ``affinity`` the candidates are the items of highest affinity, as one would deploy it: there is no logged item.
     """
     users, positions, items = world.probability.shape
     codes, moved = features.encode_profiles(world.profiles()), features.to(agent.network.weights[0])
     liked, clicked = torch.from_numpy(world.affinity), torch.from_numpy(world.probability)
     draws = draws if agent.exploration.stochastic else 1
     total = torch.zeros(agent.replicas, dtype=torch.float64, device=agent.device)
-    at_once = max(1, _ARMS_AT_ONCE // (agent.replicas * positions * items))
+    at_once = max(1, ARMS_AT_ONCE // (agent.replicas * positions * items))
     for first in range(0, users, at_once):
         some = slice(first, first + at_once)
         affinity = liked[some].repeat_interleave(positions, dim=0)
@@ -57,7 +57,7 @@ def exact_ctr(
 
 
 def choice_probability(score: Tensor, protocol: Protocol, arms: int, affinity: Tensor) -> Tensor:
-    """P(item is shown) for scores (..., C, n) of all items and affinities (C, n): the best of the candidate set.
+    """P(item is shown) if the best of the candidate set is shown, for scores (..., C, n) and affinities (C, n).
 
     The j-th best of n items (j from 0) is the best of a uniformly drawn set of K with probability
     binom(n - 1 - j, K - 1) / binom(n, K).
@@ -75,12 +75,13 @@ def choice_probability(score: Tensor, protocol: Protocol, arms: int, affinity: T
 
 
 class Online(ChunkedSimulation):
-    """The world of a simulated log, played online: what a replay of that log estimates.
+    """The world of a simulated log as an online environment. A replay of the log estimates what an agent earns here.
 
     Args:
         log: directory of a simulated log (``python -m replay simulate``).
-        candidates: ``uniform``: K items drawn uniformly; ``all``: all items; ``affinity``: the K of highest affinity.
-        arms: number K of items that a round shows (not for ``all``).
+        candidates: ``uniform``: K items drawn uniformly; ``all``: all items; ``affinity``: the K items of highest
+            affinity.
+        arms: number K of items that a round shows (not used by ``all``).
     """
 
     dim = DIM
@@ -89,8 +90,8 @@ class Online(ChunkedSimulation):
         super().__init__()
         opened = Log(log)
         if "world" not in opened.description:
-            raise InputError(f"{log} is not a simulated log: its world is not known.")
-        self.world = World.from_description(opened.description)
+            raise InputError(f"{log} is not a simulated log: its world is unknown.")
+        self.world = SimulatedWorld.from_description(opened.description)
         self.features = Features.fit(opened)
         self.protocol, self.arms = candidates, check_protocol(candidates, arms, opened.n_items)
         self._codes = self.features.encode_profiles(self.world.profiles())

@@ -1,8 +1,8 @@
-"""A finite world whose click rates are known exactly, because it is a few arrays: what simulated logs are tested by."""
+"""A finite simulated world whose click rates are known exactly, because they are arrays."""
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.whole import check_whole
 from replay.logs.schema import EVENTS, ITEMS
 
 Floats = NDArray[np.float64]
@@ -26,30 +26,37 @@ TIME_STEP = 500_000  # microseconds between two events
 CHUNK = 65_536  # events whose random numbers are drawn at once
 MOST_ENTRIES = 20_000_000  # users x positions x items of the largest world: a few arrays of 160 MB
 
-# What random numbers are for. These values, and those above, are part of what a log holds.
+# Keys of the random streams. Changing these values, or those above, changes every simulated log.
 _ITEMS, _USERS, _TRUTH, _POLICY, _EVENTS = range(5)
 
 
-@final
 @dataclass(eq=False)
-class World:
-    """Visitors, clicks and a logging policy, drawn from ``seed``; policy and ``ctr`` leave the rest as it is.
+class SimulatedWorld:
+    """Visitors, clicks and a logging policy, all drawn from ``seed``. Changing ``policy`` or ``ctr`` keeps the rest.
 
-    A visitor is one of ``users`` profiles and sees one of ``positions`` places, both drawn uniformly. A user u has
-    categories and sparse affinities a(u, i), an item i categories and a number. Every category has a vector: z(u, p)
-    sums those of a user and of position p = 1, 2, ..., b(i) those of an item; z' and b' are a second such pair.
+    A visitor has one of ``users`` profiles and sees one of ``positions`` positions, both drawn uniformly. A user u has
+    categories and sparse affinities a(u, i); an item i has categories and a number. Every category has a latent
+    vector: z(u, p) is the sum of those of the user and of position p = 1, 2, ..., b(i) the sum of those of the item;
+    z' and b' are a second such pair.
 
-        h(u, p, i) = z.b + cos(3 z'.b'),   brought to mean 0 and standard deviation 1
+        h(u, p, i) = z.b + cos(3 z'.b'),   standardised to mean 0 and standard deviation 1
         P(click | u, p, i) = mu(h + log(1 + a) / 2 - log(p) / 4 + c)
 
-    with c such that the uniform policy has the click rate ``ctr``. All that matters is recorded, but no model that is
-    linear in it is right. ``uniform`` shows every item with probability 1 / items; ``softmax`` is a recommender that
-    knows h as well as it errs, by a normal error of each item for each category of the user, and no affinities:
+    The constant c gives the uniform policy the click rate ``ctr``. Everything that determines a click is logged, but
+    no model linear in it is correct. The policy ``uniform`` shows every item with probability 1 / items. ``softmax``
+    is a recommender that sees h with a normal error per item and category of the user, and does not see affinities:
 
         propensity(i | u, p) ~ exp(U / temperature),   U = (h + error) / sqrt 2
 
-    A low temperature leaves items that are as good as never shown. ``probability`` and ``propensity`` are the arrays
-    (users, positions, items) of the above.
+    With a low temperature some items are practically never shown.
+
+    Attributes:
+        user_codes: category of each user feature, (users, 4).
+        item_codes: category of each item feature, (items, 3).
+        item_number: the number of each item, (items,).
+        affinity: a, (users, items).
+        probability: P(click), (users, positions, items).
+        propensity: of the logging policy, (users, positions, items).
     """
 
     items: int = 80
@@ -63,39 +70,43 @@ class World:
     def __post_init__(self) -> None:
         self._check()
         items = self._random(_ITEMS)
-        self._item_codes = _codes(items, ITEM_VALUES, self.items)
-        self._item_number = items.standard_normal(self.items)
+        self.item_codes = _codes(items, ITEM_VALUES, self.items)
+        self.item_number = items.standard_normal(self.items)
         users = self._random(_USERS)
-        self._user_codes = _codes(users, USER_VALUES, self.users)
+        self.user_codes = _codes(users, USER_VALUES, self.users)
         shape = (self.users, self.items)
-        # One entry in 50, and about 5 a user where there are many items: an event stores them all.
+        # One entry in 50, but about 5 per user if there are many items, because an event stores them all.
         liked = users.random(shape) < min(0.02, 5 / self.items)
         self.affinity: Floats = np.where(liked, users.integers(1, 7, shape), 0.0)
         h = self._h()
         self.probability: Floats = self._probability(h)
         self.propensity: Floats = self._propensity(h)
-        # The last entry of a row is exactly 1, so that every uniform number in [0, 1) finds an item.
+        # The last entry of a row is exactly 1, so that every uniform number in [0, 1) selects an item.
         cdf = self.propensity.cumsum(axis=-1)
         self._cdf: Floats = cdf / cdf[..., -1:]
 
     @classmethod
-    def from_description(cls, log: dict[str, Any]) -> "World":
-        """The world of a simulated log, from the contents of its log.json."""
+    def from_description(cls, log: dict[str, Any]) -> "SimulatedWorld":
+        """Rebuild the world of a simulated log from its log.json."""
         try:
             world, stored = cls(**log["world"]["arguments"]), log["world"]["ctr"]
             agrees = all(abs(rate - stored[name]) < 1e-9 for name, rate in world.rates().items())
         except (KeyError, TypeError) as error:
-            raise InputError(f"This log does not describe a world ({error}). Only simulated logs have one.") from error
+            raise InputError(
+                f"This log does not describe a simulated world ({error}). Only simulated logs do."
+            ) from error
         if not agrees:
-            raise InputError("Another version of replay or NumPy simulated this log, in another world; simulate again.")
+            raise InputError(
+                "This log was simulated by another version of replay or NumPy, in a different world; simulate it again."
+            )
         return world
 
     def description(self) -> dict[str, Any]:
-        """The arguments, which ``from_description`` needs, and the exact click rates, as JSON."""
+        """The arguments and the exact click rates as JSON, the input of ``from_description``."""
         return {"arguments": asdict(self), "ctr": self.rates()}
 
     def rates(self) -> dict[str, float]:
-        """The exact click rates of the logging policy, of the uniform one and of the best."""
+        """The exact click rates of the logging policy, the uniform policy and the best policy."""
         return {
             "logging": self.value(self.propensity),
             "uniform": float(self.probability.mean()),
@@ -103,7 +114,7 @@ class World:
         }
 
     def value(self, action_probability: Floats) -> float:
-        """The exact click rate of a policy given by its probabilities, (users, positions, items)."""
+        """The exact click rate of a policy, given by its probabilities (users, positions, items)."""
         given = np.asarray(action_probability, dtype=np.float64)
         if given.shape != self.probability.shape:
             raise InputError(f"A policy must have the shape {self.probability.shape}, got {given.shape}.")
@@ -114,22 +125,22 @@ class World:
 
     def item_table(self) -> pa.Table:
         """The items, in the schema ITEMS."""
-        categories = _categories("item", 1, ITEM_VALUES, self._item_codes)
-        columns = [pa.array(np.arange(self.items)), pa.array(self._item_number), *categories]
+        categories = _categories("item", 1, ITEM_VALUES, self.item_codes)
+        columns = [pa.array(np.arange(self.items)), pa.array(self.item_number), *categories]
         return pa.table(columns, names=ITEMS.names).cast(ITEMS)
 
     def profiles(self) -> list[tuple[str, ...]]:
-        """The names of every user's categories."""
-        columns = _categories("user", 0, USER_VALUES, self._user_codes)
+        """The names of the categories of each user."""
+        columns = _categories("user", 0, USER_VALUES, self.user_codes)
         return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
     def draw(self, start: int, count: int) -> pa.Table:
-        """Events start, ..., start + count - 1 in the schema EVENTS, whatever was drawn before.
+        """Events start, ..., start + count - 1 in the schema EVENTS, independent of earlier draws.
 
-        Policies of one seed meet the same visitors, who would click on an item whoever shows it.
+        All policies of one seed meet the same visitors, who click on an item no matter which policy shows it.
         """
         user, position, for_item, for_click = self._numbers(start, count)
-        item = _inverse_cdf(self._cdf.reshape(-1, self.items), user * self.positions + position, for_item)
+        item = inverse_cdf(self._cdf.reshape(-1, self.items), user * self.positions + position, for_item)
         shown = (user, position, item)
         columns = [
             pa.array(FIRST_TIME + TIME_STEP * np.arange(start, start + count)).cast(EVENTS.field("timestamp").type),
@@ -137,13 +148,13 @@ class World:
             pa.array((position + 1).astype(np.int8)),
             pa.array((for_click < self.probability[shown]).astype(np.int8)),
             pa.array(self.propensity[shown]),
-            *_categories("user", 0, USER_VALUES, self._user_codes[user]),
+            *_categories("user", 0, USER_VALUES, self.user_codes[user]),
             *self._affinities(user),
         ]
         return pa.table(columns, schema=EVENTS)
 
     def draw_context(self, start: int, count: int) -> tuple[Whole, Whole]:
-        """User and position, both counted from 0 as in ``probability``, of the events that ``draw`` gives."""
+        """User and position of the events that ``draw`` returns, both counted from 0 as in ``probability``."""
         return self._numbers(start, count)[:2]
 
     def _check(self) -> None:
@@ -162,15 +173,15 @@ class World:
                 raise InputError(f"{expected}; got {got}.")
 
     def _random(self, *key: int) -> np.random.Generator:
-        # A spawn key, because SeedSequence([5]) and SeedSequence([5, 0]) are the same.
+        # A spawn key, because SeedSequence([5]) equals SeedSequence([5, 0]).
         return np.random.default_rng(np.random.SeedSequence(int(self.seed), spawn_key=key))
 
     def _h(self) -> Floats:
         """h(u, p, i), standardised."""
         random = self._random(_TRUTH)
-        user = _embedded(random, USER_VALUES, self._user_codes, 2 * LATENT)
-        number = self._item_number[:, None] * random.standard_normal(2 * LATENT)
-        b = (_embedded(random, ITEM_VALUES, self._item_codes, 2 * LATENT) + number) / math.sqrt(2)
+        user = _embedded(random, USER_VALUES, self.user_codes, 2 * LATENT)
+        number = self.item_number[:, None] * random.standard_normal(2 * LATENT)
+        b = (_embedded(random, ITEM_VALUES, self.item_codes, 2 * LATENT) + number) / math.sqrt(2)
         position = random.standard_normal((self.positions, 2 * LATENT)) / 2
         z = user[:, None] + position  # (users, positions, 2 LATENT)
         # h = z.b + cos(3 z'.b')
@@ -181,7 +192,7 @@ class World:
     def _probability(self, h: Floats) -> Floats:
         place = np.log(np.arange(1, self.positions + 1))[:, None]
         f = h + np.log1p(self.affinity)[:, None] / 2 - place / 4
-        # c with mean mu(f + c) = ctr; c = logit(ctr) - f gives each entry ctr, so c lies between the extremes of these
+        # Solve mean mu(f + c) = ctr. c = logit(ctr) - f gives one entry the rate ctr, so c lies between these extremes.
         logit = math.log(self.ctr / (1 - self.ctr))
         bounds = logit - f.max() - 1, logit - f.min() + 1
         c = brentq(lambda c: expit(f + c).mean() - self.ctr, *bounds, xtol=1e-13)
@@ -190,15 +201,15 @@ class World:
     def _propensity(self, h: Floats) -> Floats:
         if self.policy == "uniform":
             return np.full(h.shape, 1 / self.items)
-        error = _embedded(self._random(_POLICY), USER_VALUES, self._user_codes, self.items)
+        error = _embedded(self._random(_POLICY), USER_VALUES, self.user_codes, self.items)
         utility = (h + error[:, None]) / math.sqrt(2)
-        # propensity = exp(U / temperature) / sum; a temperature near 0 gives exp(-inf) = 0, as it should
+        # propensity = exp(U / temperature) / sum; a temperature near 0 correctly gives exp(-inf) = 0
         with np.errstate(over="ignore"):
             weight = np.exp((utility - utility.max(axis=-1, keepdims=True)) / self.temperature)
         return weight / weight.sum(axis=-1, keepdims=True)
 
     def _numbers(self, start: int, count: int) -> tuple[Whole, Whole, Floats, Floats]:
-        """User, position and two uniform numbers of each event, from the chunks that hold them."""
+        """User, position and two uniform numbers of each event, from the chunks that contain them."""
         check_whole(0, start=start, count=count)
         first, last = start // CHUNK, max(start, start + count - 1) // CHUNK
         chunks = []
@@ -211,40 +222,41 @@ class World:
         return user, position, item, click
 
     def _affinities(self, user: Whole) -> tuple[pa.Array, pa.Array]:
-        """The columns affinity_item and affinity: of each event the entries of its user that are not 0."""
+        """The columns affinity_item and affinity: the nonzero affinities of each event's user."""
         owner, item = self.affinity.nonzero()  # by user, then by item
         lengths = np.bincount(owner, minlength=self.users)
         begins = lengths.cumsum() - lengths
         offsets = np.concatenate([[0], lengths[user].cumsum()])
-        # entry j of the column, in the list of event t, is entry begins[user_t] + j - offsets[t] of the sparse matrix
+        # Entry j of the column, in the list of event t, is entry begins[user_t] + j - offsets[t] of the sparse matrix.
         entry = np.repeat(begins[user] - offsets[:-1], lengths[user]) + np.arange(offsets[-1])
         values = item[entry].astype(np.int32), self.affinity[owner[entry], item[entry]].astype(np.float32)
         return tuple(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(v)) for v in values)
 
 
 def _codes(random: np.random.Generator, sizes: tuple[int, ...], count: int) -> Whole:
-    """For each of ``count`` a value of each feature, (count, features)."""
+    """A random category of each feature for ``count`` rows, (count, features)."""
     return np.stack([random.integers(size, size=count) for size in sizes], axis=1)
 
 
 def _embedded(random: np.random.Generator, sizes: tuple[int, ...], codes: Whole, dim: int) -> Floats:
-    """The sum of the normal vectors of a row's values, of variance 1: (len(codes), dim)."""
+    """The sum of the random normal vectors of each row's categories, scaled to variance 1: (len(codes), dim)."""
     tables = [random.standard_normal((size, dim)) for size in sizes]
     return np.add.reduce([t[c] for t, c in zip(tables, codes.T, strict=True)]) / math.sqrt(len(sizes))
 
 
 def _categories(kind: str, first: int, sizes: tuple[int, ...], codes: Whole) -> list[pa.Array]:
-    """Dictionary columns: value 3 of an item's feature 1 is "item1-3"."""
+    """Dictionary columns. Category 3 of an item's feature 1 is named "item1-3"."""
     return [
         pa.DictionaryArray.from_arrays(pa.array(column.astype(np.int32)), [f"{kind}{number}-{v}" for v in range(size)])
         for number, (size, column) in enumerate(zip(sizes, codes.T, strict=True), first)
     ]
 
 
-def _inverse_cdf(cdf: Floats, row: Whole, uniform: Floats) -> Whole:
-    """The first k with cdf[row, k] > uniform, by halving all intervals at once.
+def inverse_cdf(cdf: Floats, row: Whole, uniform: Floats) -> Whole:
+    """The first k with cdf[row, k] > uniform, by bisecting all intervals at once.
 
-    Rows laid into one sorted array would lose digits; here what has probability 0 is never drawn.
+    One search over the rows joined into a single sorted array would lose digits. Here an item of probability 0 is
+    never drawn.
     """
     low, high = np.zeros_like(row), np.full_like(row, cdf.shape[-1] - 1)
     for _ in range((cdf.shape[-1] - 1).bit_length()):

@@ -21,7 +21,7 @@ from benchmarks.peers.install import PEERS, NotInstalled, python_of, version_of
 from benchmarks.peers.process import OURS, Failed, Process
 from benchmarks.peers.side_by_side import measure
 from nl_lightning import NeuralLogUCB2
-from replay.formats.convert import sample as csv_sample
+from replay.formats.obd import sample as csv_sample
 from tests.conftest import Fit
 
 

@@ -28,15 +28,15 @@ from replay.evaluation.estimators import Estimate
 from replay.evaluation.evaluator import Evaluation, batches
 from replay.logs.reader import Log
 from replay.protocol.candidates import Protocol
-from replay.protocol.events import Setting, Shown
+from replay.protocol.events import CandidateEvents, ReplaySettings
 from replay.protocol.features import Features
-from replay.simulation.simulated_world import World
+from replay.simulation.simulated_world import SimulatedWorld
 from tests.agents.test_agents import SETTINGS, VARIANTS, deal, make
 from tests.conftest import QUIET, Keep
-from tests.replay.test_learning import make as make_for_log
 from tests.support.cli import H1, fails
 from tests.support.cli import SMALL as FEW
 from tests.support.device_modes import PRETENDED, Accelerator, ExplicitDevices, host_pulls
+from tests.support.replay_agents import learner as make_for_log
 from tests.support.replay_logs import SMALL, write_log
 
 ACCELERATORS = ["pretended", "cuda"]
@@ -55,7 +55,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    return write_log(tmp_path_factory.mktemp("logs") / "log", World(**SMALL), 1100, group=300)
+    return write_log(tmp_path_factory.mktemp("logs") / "log", SimulatedWorld(**SMALL), 1100, group=300)
 
 
 def same(found: Tensor, expected: Tensor) -> None:
@@ -151,12 +151,12 @@ def test_a_log_that_ends_at_once(device: torch.device, log: Log) -> None:
 @pytest.mark.parametrize("protocol", ["affinity", "uniform", "all"])
 @pytest.mark.parametrize("name", ["NeuralLog-UCB-2", "NeuralLog-TS-1"])
 def test_a_frozen_agent_and_its_metrics(name: str, protocol: Protocol, device: torch.device, log: Log) -> None:
-    features, setting = Features.fit(log), Setting(protocol, log.n_items if protocol == "all" else 5, None, 0)
+    features, setting = Features.fit(log), ReplaySettings(protocol, log.n_items if protocol == "all" else 5, None, 0)
 
     def results(evaluation: Evaluation) -> dict[str, Estimate]:
         evaluation.on_test_start()
         for number, batch in enumerate(batches(log, features, setting, replicas=2)):
-            evaluation.test_step(Shown(*(column.to(evaluation.device) for column in batch)), number)
+            evaluation.test_step(CandidateEvents(*(column.to(evaluation.device) for column in batch)), number)
         return evaluation.results()
 
     draws = 3 if name == "NeuralLog-TS-1" else 1
@@ -204,7 +204,7 @@ def test_nothing_waits_between_two_rounds_or_two_steps(
     with host_pulls(device) as found:
         play(agent, problem(), 2 * every)
     # what the CPU has drawn and dealt for 256 rounds; arms are looked at as the agent gets them
-    once_a_chunk = {"environment._chunk": 3, "randomness.rounds": 1 + agent.thompson}
+    once_a_chunk = {"environment._chunk": 3, "randomness.rounds": 1 + agent.exploration.stochastic}
     counts = by_function(found)
     if design == "diagonal":
         checks = counts.pop("ahead._differ")

@@ -18,7 +18,7 @@ from nl_lightning import NeuralLogTS2, NeuralLogUCB2
 from nl_lightning.cli.main import main
 from nl_lightning.distributed.strategy import share_of
 from nl_lightning.runs.directory import RunDirectory
-from replay.simulation.simulated_world import World
+from replay.simulation.simulated_world import SimulatedWorld
 from tests.support.launch import SECONDS, finish, free_port, start
 from tests.support.paths import ROOT
 from tests.support.replay_logs import SMALL, write_log
@@ -196,7 +196,7 @@ def test_a_fit_is_the_same_on_any_number_of_devices(tmp_path: Path, monkeypatch:
 
 def test_a_replay_is_the_same_on_more_devices_than_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas come to the end of the log at different rounds, each alone on its device, with exact matrices."""
-    log = write_log(tmp_path / "log", World(**SMALL), rows=700, group=200)
+    log = write_log(tmp_path / "log", SimulatedWorld(**SMALL), rows=700, group=200)
     replay = [a for a in FIT if not any(name in a for name in ("environment", "lam", "rounds"))]
     replay += ["--model=NeuralLog-TS-1", "--model.replicas=2", "--model.design=full", "--data.rounds=1000"]
     replay += ["--data.environment=replay.ReplayLog", f"--data.environment.log={log.path}"]

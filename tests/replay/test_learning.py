@@ -8,33 +8,31 @@ import lightning as L
 import pyarrow.parquet as pq
 import pytest
 import torch
-from replay.foreseen import events_at_once
 
 from nl_lightning import AGENTS
 from nl_lightning.agents.base import Agent, LinearAgent
 from nl_lightning.agents.callbacks import RoundCallback
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, row_numbers
-from nl_lightning.core.types import Round, View
+from nl_lightning.core.types import Round, Window
 from nl_lightning.reporting import tables as report
 from nl_lightning.reporting.conclusion import conclude
+from nl_lightning.rollout import loop
 from nl_lightning.rollout.data import BanditData
-from nl_lightning.rollout.lookahead import Window
 from nl_lightning.runs.checkpoints import Checkpoints
 from nl_lightning.runs.directory import RunDirectory
 from nl_lightning.runs.recorder import Recorder
 from nl_lightning.runs.summary import CTR
-from replay import ReplayLog
-from replay import learning as environment
+from replay import ReplayLog, learning
 from replay.logs.reader import Log
-from replay.protocol.candidates import candidates
 from replay.protocol.features import Features
-from replay.simulation.simulated_world import World
+from replay.simulation.simulated_world import SimulatedWorld
 from tests.conftest import QUIET, Keep
 from tests.support import replay_twin as twin
+from tests.support.replay_agents import learner, offered
 from tests.support.replay_logs import SMALL, frame, write_log
 
-UNIFORM, SOFTMAX = World(**SMALL), World(**SMALL, policy="softmax", temperature=4.0, seed=1)
+UNIFORM, SOFTMAX = SimulatedWorld(**SMALL), SimulatedWorld(**SMALL, policy="softmax", temperature=4.0, seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +42,6 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Log]:
         "uniform": write_log(path / "u", UNIFORM, 1100, group=300),
         "softmax": write_log(path / "s", SOFTMAX, 1500, group=400),
     }
-
-
-def make(name: str, replicas: int = 1, **settings: Any) -> Agent:
-    given = {"nu": 0.3, "lr": 0.002, "steps": 4, "update_every": 20, "replicas": replicas, **settings}
-    if given.get("mode") == "theory":
-        # a large S, or else a large lam_t would hold the network at its start
-        given |= {"lr": 1e-4, "S": 30.0}
-    return AGENTS[name](42, **given).double()
 
 
 def learn(agent: Agent, log: Log, rounds: int = 10**6, **settings: Any) -> tuple[Agent, Keep, ReplayLog]:
@@ -66,17 +56,15 @@ def one_by_one(agent: Agent, log: Log, **settings: Any) -> tuple[list[int], dict
     arms = log.n_items if protocol == "all" else arms
     features, shown, arm_features = Features.fit(log), [], []
     for group in log.groups:
-        block = log.events(group)
-        part = candidates(block, protocol, arms, log.n_items, 0)
+        part, x = offered(log.events(group), features, protocol, arms, log.n_items)
         shown += part.item.tolist()
-        arm_features += [*features.arms(features.encode(block)[0], block.position, part.item, part.affinity)]
+        arm_features += [*x]
     events, scores, ahead = frame(log), [], {}
 
     def choose(e: int) -> int:
         x = arm_features[e].unsqueeze(0)
         uniform, normal = agent.noise.of_rows(0, torch.tensor([e]), arms)
-        mean, factors, observation = agent.evaluate(x)
-        ahead["choice"] = agent.choose(View(x, mean, factors, observation, uniform, normal))
+        ahead["choice"] = agent.choose(agent.featurize(x, noise=(uniform, normal)))
         return shown[e][int(ahead["choice"].arm)]
 
     def observe(e: int) -> None:
@@ -86,9 +74,9 @@ def one_by_one(agent: Agent, log: Log, **settings: Any) -> tuple[list[int], dict
             agent.train_nn()
 
     correction: dict[str, Any] = {}
-    if not log.contents.uniform:
+    if not log.statistics.uniform:
         u = row_numbers(range(log.rows), 1, 0, Stream.REJECTION).squeeze(1).numpy()
-        correction = {"u": u, "c": log.contents.propensity_low}
+        correction = {"u": u, "c": log.statistics.propensity_low}
     accepted, rejected = twin.replay(events, choose, lambda e: shown[e], observe, **correction)
     return accepted, rejected, scores
 
@@ -108,8 +96,8 @@ def one_by_one(agent: Agent, log: Log, **settings: Any) -> tuple[list[int], dict
     ids=str,
 )
 def test_replay_equals_one_event_at_a_time(name: str, log: str, settings: dict[str, Any], logs: dict[str, Log]) -> None:
-    accepted, rejected, scores = one_by_one(slow := make(name), logs[log], **settings)
-    fast, keep, played = learn(make(name), logs[log], **settings)
+    accepted, rejected, scores = one_by_one(slow := learner(name), logs[log], **settings)
+    fast, keep, played = learn(learner(name), logs[log], **settings)
     assert len(accepted) > 20
     assert keep.event[0].tolist() == accepted
     torch.testing.assert_close(keep.score[0], torch.tensor(scores, dtype=torch.float64), rtol=1e-9, atol=1e-9)
@@ -133,11 +121,11 @@ def test_replay_equals_one_event_at_a_time(name: str, log: str, settings: dict[s
 @pytest.mark.parametrize("rounds", [90, 10**6])
 def test_replicas_on_one_stream_equal_single_ones(name: str, mode: str, rounds: int, logs: dict[str, Log]) -> None:
     """Also where some replicas come to the log's end before others, in the middle of a block."""
-    together, keep, played = learn(make(name, 4, mode=mode), logs["uniform"], rounds)
+    together, keep, played = learn(learner(name, 4, mode=mode), logs["uniform"], rounds)
     lengths = together.rounds.tolist()
     assert (len(set(lengths)) > 1) == (rounds > 90)
     for replica, length in enumerate(lengths):
-        alone, kept, counted = learn(make(name, seed=replica, mode=mode), logs["uniform"], rounds)
+        alone, kept, counted = learn(learner(name, seed=replica, mode=mode), logs["uniform"], rounds)
         assert alone.rounds.tolist() == [length]
         assert keep.event[replica, :length].tolist() == kept.event[0].tolist()
         assert played.counts()["replicas"][replica] == counted.counts()["replicas"][0]
@@ -177,15 +165,16 @@ def test_many_events_at_once_are_those_that_match_one_by_one(
     if issubclass(AGENTS[name], LinearAgent):
         together = 64
         del settings["width"]
-    fast, every = make(name, replicas, **settings), _EveryRound()
-    assert events_at_once(fast, arms=5, rounds=50) == together
-    assert events_at_once(fast, arms=5, rounds=1) == events_at_once(fast, arms=1000, rounds=50) == 0
+    fast, every = learner(name, replicas, **settings), _EveryRound()
+    log = ReplayLog(str(logs["uniform"].path))
+    assert loop.make_plan(fast, log, 50, together=True).ahead == bool(together)
+    assert not loop.make_plan(fast, log, 1, together=True).ahead
     fast, keep, played = learn(fast, logs["uniform"])
-    slow, slow_keep = make(name, replicas, **settings), Keep()
+    slow, slow_keep = learner(name, replicas, **settings), Keep()
     data = BanditData(ReplayLog(str(logs["uniform"].path)), 10**6)
     L.Trainer(**QUIET, enable_checkpointing=False, callbacks=[slow_keep, every]).fit(slow, data)
     assert every.accepted == int(slow.rounds.sum())
-    both, again = _Both(), make(name, replicas, **settings)
+    both, again = _Both(), learner(name, replicas, **settings)
     data_again = BanditData(ReplayLog(str(logs["uniform"].path)), 10**6)
     L.Trainer(**QUIET, enable_checkpointing=False, callbacks=[both]).fit(again, data_again)
     assert both.accepted == int(again.rounds.sum())
@@ -205,8 +194,8 @@ def test_both_forms_of_exact_matrices_agree_whatever_was_observed_before(
     """Rounds by hand, of all replicas and of some, then a log, then another one."""
 
     def experienced(dimension: int | None) -> tuple[Agent, Keep]:
-        agent = make("NeuralLog-UCB-2", 3, width=4, **settings)
-        for design in (agent.design, agent.information):
+        agent = learner("NeuralLog-UCB-2", 3, width=4, **settings)
+        for design in (agent.design, agent.effective_dim_design):
             if dimension is not None:
                 # the primal form from the first sample on
                 design.samples.dimension = dimension
@@ -232,10 +221,10 @@ def test_small_memory_changes_nothing(
     bytes_at_once: int, logs: dict[str, Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks of a few events, and row groups that are read again and again."""
-    _, whole, counted = learn(make("NeuralLog-TS-2", 3), logs["softmax"], candidates="uniform")
-    monkeypatch.setattr(environment, "_BYTES", bytes_at_once)
-    monkeypatch.setattr(environment, "_CACHE_BYTES", 1)
-    _, parts, again = learn(make("NeuralLog-TS-2", 3), logs["softmax"], candidates="uniform")
+    _, whole, counted = learn(learner("NeuralLog-TS-2", 3), logs["softmax"], candidates="uniform")
+    monkeypatch.setattr(loop, "EVALUATED_BYTES", bytes_at_once)
+    monkeypatch.setattr(learning, "CACHE_BYTES", 1)
+    _, parts, again = learn(learner("NeuralLog-TS-2", 3), logs["softmax"], candidates="uniform")
     assert (whole.event == parts.event).all()
     assert counted.counts() == again.counts()
 
@@ -249,7 +238,7 @@ def test_stop_and_resume_is_bit_for_bit(name: str, stop: int, logs: dict[str, Lo
         trainer = L.Trainer(**{**QUIET, **flags}, callbacks=callbacks)
         path = run.checkpoint if run.checkpoint.exists() else None
         data = BanditData(ReplayLog(str(logs["uniform"].path)), 10**6)
-        trainer.fit(make(name, 3), data, ckpt_path=path, weights_only=False)
+        trainer.fit(learner(name, 3), data, ckpt_path=path, weights_only=False)
 
     run(tmp_path / "whole")
     run(tmp_path / "parts", max_steps=stop)
@@ -266,7 +255,7 @@ def test_stop_and_resume_is_bit_for_bit(name: str, stop: int, logs: dict[str, Lo
 def test_the_record_is_what_was_accepted(logs: dict[str, Log], tmp_path: Path) -> None:
     callbacks = [Recorder(tmp_path), Checkpoints(RunDirectory(tmp_path).checkpoint, every=1)]
     data = BanditData(ReplayLog(str(logs["uniform"].path)), 10**6)
-    L.Trainer(**QUIET, callbacks=callbacks).fit(make("NeuralLog-UCB-2", 3), data)
+    L.Trainer(**QUIET, callbacks=callbacks).fit(learner("NeuralLog-UCB-2", 3), data)
     rows, events = pq.read_table(tmp_path / "rounds.parquet").to_pandas(), frame(logs["uniform"])
     assert (rows["reward"] == events["click"].to_numpy()[rows["event"]]).all()
     summary = RunDirectory(tmp_path).read_summary()
@@ -288,7 +277,7 @@ def test_plain_matches_on_a_log_that_is_not_uniform_must_be_asked_for(logs: dict
     path = str(logs["softmax"].path)
     with pytest.raises(InputError, match="was not logged uniformly .* biased-match"):
         ReplayLog(path, rejection="match")
-    _, _, biased = learn(make("NeuralLog-UCB-2"), logs["softmax"], rejection="biased-match")
+    _, _, biased = learn(learner("NeuralLog-UCB-2"), logs["softmax"], rejection="biased-match")
     assert biased.counts()["replicas"][0]["rejected"]["propensity correction"] == 0
     assert ReplayLog(str(logs["uniform"].path), rejection="match").setting.c is None
     with pytest.raises(InputError, match="rejection must be one of"):
@@ -299,7 +288,7 @@ def test_plain_matches_on_a_log_that_is_not_uniform_must_be_asked_for(logs: dict
 
 def test_a_larger_floor_keeps_more_events(logs: dict[str, Log]) -> None:
     def thinned(**settings: Any) -> int:
-        _, _, played = learn(make("Logistic-UCB-1"), logs["softmax"], **settings)
+        _, _, played = learn(learner("Logistic-UCB-1"), logs["softmax"], **settings)
         return int(played.counts()["replicas"][0]["rejected"]["propensity correction"])
 
     assert thinned() > thinned(propensity_floor=0.05) > thinned(propensity_floor=0.2) > 0
@@ -320,17 +309,17 @@ def run_in(directory: Path, agent: Agent, log: Log, **flags: Any) -> dict[str, A
 
 def test_a_run_does_not_go_on_with_another_log(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log", UNIFORM, 900)
-    run_in(tmp_path / "run", make("NeuralLog-UCB-2"), log, max_steps=2)
+    run_in(tmp_path / "run", learner("NeuralLog-UCB-2"), log, max_steps=2)
     shutil.rmtree(tmp_path / "log")
-    other = write_log(tmp_path / "log", World(**SMALL, seed=5), 900)
+    other = write_log(tmp_path / "log", SimulatedWorld(**SMALL, seed=5), 900)
     with pytest.raises(InputError, match=r"is not the log that this run began with: clicks was \d+, is \d+"):
-        run_in(tmp_path / "run", make("NeuralLog-UCB-2"), other)
+        run_in(tmp_path / "run", learner("NeuralLog-UCB-2"), other)
 
 
 def test_replicas_that_accept_nothing_have_a_result(tmp_path: Path) -> None:
     """Few events of many items: some replicas meet no match, and on the shortest log nobody does."""
-    few = write_log(tmp_path / "few", World(items=80, users=40, ctr=0.3), 90)
-    summary = run_in(tmp_path / "a", make("NeuralLog-UCB-2", 8), few, candidates="all")
+    few = write_log(tmp_path / "few", SimulatedWorld(items=80, users=40, ctr=0.3), 90)
+    summary = run_in(tmp_path / "a", learner("NeuralLog-UCB-2", 8), few, candidates="all")
     counts = [replica["accepted"] for replica in summary["replicas"]]
     assert summary["finished"]
     assert 0 in counts
@@ -338,8 +327,8 @@ def test_replicas_that_accept_nothing_have_a_result(tmp_path: Path) -> None:
     for replica in summary["replicas"]:
         assert (replica["ctr"] is None) == (replica["accepted"] == 0)
     assert (tmp_path / "a" / "curve.png").exists()
-    none = write_log(tmp_path / "none", World(items=80, users=40, ctr=0.3), 2)
-    summary = run_in(tmp_path / "b", make("NeuralLog-UCB-2", 2), none, candidates="all")
+    none = write_log(tmp_path / "none", SimulatedWorld(items=80, users=40, ctr=0.3), 2)
+    summary = run_in(tmp_path / "b", learner("NeuralLog-UCB-2", 2), none, candidates="all")
     assert summary["finished"]
     assert summary["over_replicas"][0]["ctr"] is None
     assert [r["rejected"]["another arm chosen"] for r in summary["replicas"]] == [2, 2]
@@ -348,27 +337,27 @@ def test_replicas_that_accept_nothing_have_a_result(tmp_path: Path) -> None:
 
 
 def test_what_a_propensity_floor_does_is_said(logs: dict[str, Log], tmp_path: Path) -> None:
-    summary = run_in(tmp_path / "a", make("Logistic-UCB-1"), logs["softmax"])
+    summary = run_in(tmp_path / "a", learner("Logistic-UCB-1"), logs["softmax"])
     (note,) = [note for note in report.notes(summary) if "keeps about" in note]
     share = float(note.split("keeps about ")[1].split("%")[0]) / 100
     counts = summary["replicas"][0]
     kept = counts["seen"] - counts["rejected"]["propensity correction"]
     assert abs(kept / counts["seen"] - share) < 4 * (share / counts["seen"]) ** 0.5
-    summary = run_in(tmp_path / "b", make("Logistic-UCB-1"), logs["softmax"], propensity_floor=0.5)
+    summary = run_in(tmp_path / "b", learner("Logistic-UCB-1"), logs["softmax"], propensity_floor=0.5)
     assert any("biased towards what the log showed often" in note for note in report.notes(summary))
-    summary = run_in(tmp_path / "c", make("Logistic-UCB-1"), logs["uniform"])
+    summary = run_in(tmp_path / "c", learner("Logistic-UCB-1"), logs["uniform"])
     assert not any("propensity" in note for note in report.notes(summary)[1:])
 
 
 def test_seen_events_end_with_the_last_accepted_one(logs: dict[str, Log]) -> None:
-    _, keep, played = learn(make("NeuralLog-TS-1", 3), logs["uniform"], rounds=37)
+    _, keep, played = learn(learner("NeuralLog-TS-1", 3), logs["uniform"], rounds=37)
     for replica, counts in enumerate(played.counts()["replicas"]):
         assert counts["seen"] == int(keep.event[replica, -1]) + 1
         assert counts["accepted"] + sum(counts["rejected"].values()) == counts["seen"]
 
 
 def test_a_rows_random_numbers_are_its_own() -> None:
-    agent = make("NeuralLog-TS-1", 2)
+    agent = learner("NeuralLog-TS-1", 2)
     rows = torch.tensor([0, 5, 1023, 1024, 1025, 9000, 70_001])
     some, every = agent.noise.of_rows(1, rows, 4), agent.noise.of_rows(1, torch.arange(70_002), 4)
     for a, b in zip(some, every, strict=True):

@@ -17,10 +17,14 @@ from replay.evaluation.evaluator import Evaluation
 from replay.evaluation.processes import Processes
 from replay.evaluation.shards import LogData
 from replay.logs.reader import Log
-from replay.protocol.events import Setting
+from replay.protocol.events import ReplaySettings
 from replay.protocol.features import Features
 
-SETTINGS = [Setting("affinity", 5, 0.02, 1), Setting("uniform", 4, 0.02, 1), Setting("all", 12, None, 1)]
+SETTINGS = [
+    ReplaySettings("affinity", 5, 0.02, 1),
+    ReplaySettings("uniform", 4, 0.02, 1),
+    ReplaySettings("all", 12, None, 1),
+]
 
 
 def agents() -> list[Agent]:

@@ -12,12 +12,12 @@ import pytest
 from replay.logs import writer
 from replay.logs.reader import Log
 from replay.logs.writer import LogWriter
-from replay.simulation.simulated_world import World
+from replay.simulation.simulated_world import SimulatedWorld
 
 SMALL: dict[str, Any] = {"items": 12, "users": 40, "ctr": 0.3}
 
 
-def write_log(path: Path, world: World, rows: int, group: int = 700, start: int = 0) -> Log:
+def write_log(path: Path, world: SimulatedWorld, rows: int, group: int = 700, start: int = 0) -> Log:
     """The events start, ..., start + rows - 1 of a world as a log with row groups of a given size, two a file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "ROW_GROUP", group)

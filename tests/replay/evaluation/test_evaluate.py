@@ -20,18 +20,20 @@ from replay.evaluation.estimators import BLOCKS, IPS, estimates
 from replay.evaluation.evaluate import evaluate
 from replay.evaluation.evaluator import Evaluation, FrozenAgent, batches
 from replay.evaluation.obp import AgentPolicy, LogDataset, action_distribution, off_policy_estimates
-from replay.formats.convert import convert_log, sample
+from replay.formats.convert import convert_log
+from replay.formats.obd import sample
 from replay.logs.reader import Log
 from replay.protocol import rejection
-from replay.protocol.candidates import Protocol, candidates
-from replay.protocol.events import Setting
+from replay.protocol.candidates import Protocol
+from replay.protocol.events import ReplaySettings
 from replay.protocol.features import Features
-from replay.simulation.simulated_world import World
+from replay.simulation.simulated_world import SimulatedWorld
 from tests.support import replay_twin as twin
 from tests.support.paths import ROOT
+from tests.support.replay_agents import offered, trained
 from tests.support.replay_logs import SMALL, frame, write_log
 
-SOFTMAX = World(**SMALL, policy="softmax", temperature=2.0)
+SOFTMAX = SimulatedWorld(**SMALL, policy="softmax", temperature=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -45,20 +47,7 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Log:
     return Log(path)
 
 
-def trained(name: str, log: Log, replicas: int = 1) -> Agent:
-    """An agent that has seen some arms of the log."""
-    agent = AGENTS[name](42, nu=0.2, lr=0.002, steps=20, replicas=replicas).double()
-    block = log.events(log.groups[0])
-    features = Features.fit(log)
-    shown = candidates(block, "affinity", 5, log.n_items, 0)
-    arms = features.arms(features.encode(block)[0], block.position, shown.item, shown.affinity)
-    for i in range(60):
-        agent.observe(agent.act(arms[i]), block.click[i].expand(replicas))
-    agent.train_nn()
-    return agent
-
-
-def one_by_one(agent: Agent, log: Log, setting: Setting, draws: int) -> list[list[list[int]]]:
+def one_by_one(agent: Agent, log: Log, setting: ReplaySettings, draws: int) -> list[list[list[int]]]:
     """The item that a replica picks, [draw][replica][event], one event at a time."""
     features, n = Features.fit(log), agent.replicas
     picked: list[list[list[int]]] = [[[] for _ in range(n)] for _ in range(draws)]
@@ -66,9 +55,8 @@ def one_by_one(agent: Agent, log: Log, setting: Setting, draws: int) -> list[lis
         [agent.noise.of_rows(r, torch.arange(log.rows), setting.arms, draw) for r in range(n)] for draw in range(draws)
     ]
     for group in log.groups:
-        block = log.events(group)
-        shown = candidates(block, setting.protocol, setting.arms, log.n_items, setting.seed)
-        arms = features.arms(features.encode(block)[0], block.position, shown.item, shown.affinity)
+        events = log.events(group)
+        shown, arms = offered(events, features, setting.protocol, setting.arms, log.n_items, setting.seed)
         for i in range(group.rows):
             row, x = group.first + i, arms[i].expand(n, -1, -1)
             for draw in range(draws):
@@ -84,8 +72,8 @@ def one_by_one(agent: Agent, log: Log, setting: Setting, draws: int) -> list[lis
 @pytest.mark.parametrize(("protocol", "arms"), [("affinity", 5), ("uniform", 4), ("all", 12)])
 def test_estimates_are_those_of_the_twin(name: str, protocol: Protocol, arms: int, log: Log) -> None:
     agent, events = trained(name, log, replicas=2), frame(log)
-    c = rejection.check_rule("propensity", 0.02, log.contents, "log")
-    setting = Setting(protocol, arms, c, seed=1)
+    c = rejection.check_rule("propensity", 0.02, log.statistics, "log")
+    setting = ReplaySettings(protocol, arms, c, seed=1)
     draws = 6 if agent.exploration.stochastic else 1
     result = evaluate(agent, Features.fit(log), log, setting, draws)
     picked = one_by_one(agent, log, setting, draws)
@@ -107,27 +95,28 @@ def test_estimates_are_those_of_the_twin(name: str, protocol: Protocol, arms: in
             assert row["ips_monte_carlo_error"] == pytest.approx(error, rel=1e-9)
 
 
-@pytest.mark.parametrize("limit", [{"_ENTRIES": 0}, {"_KNOWN": 40}, {"_AFFINITIES": 2}, {"_SCORES_AT_ONCE": 999}])
+@pytest.mark.parametrize(
+    "limit", [("LOOKUP_ENTRIES", 0), ("KEPT_ARMS", 40), ("WHOLE_AFFINITIES", 2), ("SCORES_AT_ONCE", 999)]
+)
 @pytest.mark.parametrize("name", ["NeuralLog-UCB-1", "NeuralLog-TS-1"])
 def test_looking_arms_up_changes_nothing(
-    name: str, limit: dict[str, int], log: Log, monkeypatch: pytest.MonkeyPatch
+    name: str, limit: tuple[str, int], log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, features = trained(name, log, replicas=3), Features.fit(log)
-    setting = Setting("affinity", 5, None, 0)
+    setting = ReplaySettings("affinity", 5, None, 0)
 
     def values() -> torch.Tensor:
         frozen = FrozenAgent(agent, features)
         return torch.cat([frozen.look_up(batch) for batch in batches(log, features, setting, 3)], dim=1)
 
     usual = values()
-    ((constant, value),) = limit.items()
-    monkeypatch.setattr(evaluator, constant, value)
+    monkeypatch.setattr(evaluator, *limit)
     torch.testing.assert_close(values(), usual, rtol=1e-12, atol=1e-12)
 
 
 def test_monte_carlo_error_is_what_it_says(log: Log) -> None:
     """Over repetitions with other draws, IPS of a Thompson agent spreads by the stated error."""
-    features, setting = Features.fit(log), Setting("all", 12, None, 0)
+    features, setting = Features.fit(log), ReplaySettings("all", 12, None, 0)
     values, errors = [], []
     for seed in range(60):
         agent = trained("NeuralLog-TS-2", log)
@@ -142,7 +131,7 @@ def test_monte_carlo_error_is_what_it_says(log: Log) -> None:
 @pytest.mark.parametrize(("protocol", "arms"), [("all", 80), ("uniform", 10), ("affinity", 5)])
 def test_streaming_numbers_are_obps(name: str, protocol: Protocol, arms: int, bundled: Log) -> None:
     agent, features = trained(name, bundled), Features.fit(bundled)
-    draws, setting = 4 if agent.exploration.stochastic else 1, Setting(protocol, arms, None, 0)
+    draws, setting = 4 if agent.exploration.stochastic else 1, ReplaySettings(protocol, arms, None, 0)
     ours = evaluate(agent, features, bundled, setting, draws)["replicas"][0]
     theirs = off_policy_estimates(agent, features, bundled, setting, draws)
     assert set(theirs["estimates"]) == {"dm", "ipw", "snipw", "dr", *([] if agent.exploration.stochastic else ["rm"])}
@@ -162,7 +151,7 @@ def test_streaming_numbers_are_obps(name: str, protocol: Protocol, arms: int, bu
 def test_action_distributions_are_distributions(bundled: Log) -> None:
     for name in ("NeuralLog-UCB-1", "NeuralLog-TS-2"):
         distribution, _ = action_distribution(
-            trained(name, bundled), Features.fit(bundled), bundled, Setting("all", 80, None, 0), draws=3
+            trained(name, bundled), Features.fit(bundled), bundled, ReplaySettings("all", 80, None, 0), draws=3
         )
         assert distribution.shape == (10_000, 80, 3)
         np.testing.assert_allclose(distribution.sum(axis=1), 1, rtol=0, atol=1e-12)
@@ -198,7 +187,7 @@ def test_shards_of_a_log_add_up(log: Log) -> None:
     """Each half of the batches in a metric of its own, then merged as devices would."""
     agent, features = trained("NeuralLog-UCB-2", log), Features.fit(log)
     parts = [Evaluation(agent, features, log.rows) for _ in range(3)]
-    for number, batch in enumerate(batches(log, features, Setting("affinity", 5, None, 0), 1)):
+    for number, batch in enumerate(batches(log, features, ReplaySettings("affinity", 5, None, 0), 1)):
         for part in (parts[0], parts[1 + number % 2]):
             part.on_test_start()
             part.test_step(batch, number)
@@ -297,11 +286,11 @@ def test_a_log_without_propensities_has_no_ips(log: Log, tmp_path: Path) -> None
     writer.finish(policy="x", campaign="y")
     strange = Log(tmp_path / "log")
     with pytest.raises(InputError, match="1 of 1300 events have no propensity"):
-        rejection.check_rule("propensity", None, strange.contents, str(strange.path))
+        rejection.check_rule("propensity", None, strange.statistics, str(strange.path))
     with pytest.raises(InputError, match="row group 0, column propensity_score: a propensity is missing"):
         rejection.kept(strange.events(strange.groups[0]), 0.1, 0, strange.groups[0])
     agent, features = trained("NeuralLog-UCB-2", log), Features.fit(log)
-    result = evaluate(agent, features, strange, Setting("affinity", 5, None, 0))
+    result = evaluate(agent, features, strange, ReplaySettings("affinity", 5, None, 0))
     assert result["replicas"][0]["ips"] is None
     assert result["replicas"][0]["match"] > 0
     assert any("IPS needs propensities" in note for note in result["notes"])

@@ -24,11 +24,11 @@ from replay.__main__ import main
 from replay.evaluation.evaluate import describe
 from replay.evaluation.evaluator import Evaluation
 from replay.evaluation.processes import Processes
-from replay.evaluation.shards import LogData, share_out
+from replay.evaluation.shards import LogData, partition
 from replay.logs.reader import Log
-from replay.protocol.events import Shown
+from replay.protocol.events import CandidateEvents
 from replay.protocol.features import Features
-from replay.simulation.simulated_world import World
+from replay.simulation.simulated_world import SimulatedWorld
 from tests.conftest import QUIET
 from tests.support.devices_worker import SETTINGS, agents, evaluated
 from tests.support.paths import ROOT
@@ -37,12 +37,12 @@ from tests.support.replay_logs import SMALL, damaged, write_log
 # one at a time, for each has two processes and more
 pytestmark = pytest.mark.xdist_group("processes")
 
-SOFTMAX = World(**SMALL, policy="softmax", temperature=2.0)
+SOFTMAX = SimulatedWorld(**SMALL, policy="softmax", temperature=2.0)
 
 
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))
-def test_shares_are_a_partition_and_about_equal(rows: list[int], parts: int) -> None:
-    shares = share_out(rows, parts)
+def test_shards_are_a_partition_and_about_equal(rows: list[int], parts: int) -> None:
+    shares = partition(rows, parts)
     assert len(shares) == parts
     assert sorted(number for share in shares for number in share) == list(range(len(rows)))
     assert all(share == sorted(share) for share in shares)
@@ -100,7 +100,7 @@ def test_three_processes_find_what_one_finds(log: Log, tmp_path: Path) -> None:
             process.kill()
     for rank in range(3):
         together = json.loads((tmp_path / f"found-{rank}.json").read_text())
-        idle = "1 processes had nothing to do: the log has 2 row groups to share out."
+        idle = "1 processes had nothing to do: the log has only 2 row groups."
         assert [idle in result["notes"] for result in together] == [False] * 6 + [True] * 7
         for one, three in zip(alone, together, strict=True):
             three["notes"] = [note for note in three["notes"] if note != idle]
@@ -109,12 +109,12 @@ def test_three_processes_find_what_one_finds(log: Log, tmp_path: Path) -> None:
     assert_same(alone[-1], alone[-2])
 
 
-def test_an_empty_share_is_a_batch_without_events(log: Log) -> None:
+def test_an_empty_shard_is_a_batch_without_events(log: Log) -> None:
     features, setting = Features.fit(log), SETTINGS[0]
     data = LogData(log, features, setting)
     some = next(iter(data.test_dataloader()))
-    nothing = Shown.nothing(setting.arms)
-    for name, none, column in zip(Shown._fields, nothing, some, strict=True):
+    nothing = CandidateEvents.empty(setting.arms)
+    for name, none, column in zip(CandidateEvents._fields, nothing, some, strict=True):
         assert none.shape == (0, *column.shape[1:]), name
         assert none.dtype == column.dtype, name
     evaluation = Evaluation(agents()[0], features, log.rows)
@@ -129,7 +129,7 @@ def test_a_part_of_a_log_is_refused(log: Log) -> None:
     trainer = L.Trainer(**QUIET, enable_checkpointing=False, limit_test_batches=2)
     trainer.test(evaluation, LogData(log, features, SETTINGS[0], 2), verbose=False)
     assert evaluation.totals()["events"].tolist() == [500, 500]
-    with pytest.raises(InputError, match="has 1,300 events, and 500 were evaluated"):
+    with pytest.raises(InputError, match="has 1,300 events, but 500 were evaluated"):
         describe(evaluation, log, SETTINGS[0])
 
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nl_lightning.core.errors import InputError
-from replay.formats.convert import convert_log, sample
-from replay.formats.obd_rows import Block, Rows
+from replay.formats.convert import convert_log
+from replay.formats.obd import sample
+from replay.formats.obd_rows import CsvBlock, ObdRows
 from replay.logs.schema import EVENTS, ITEMS, USER_FEATURES
 from replay.logs.statistics import read_description
 from tests.support.obd_csv import AFFINITIES, HEADER, ITEM_ROWS, read, row, text, write
@@ -108,7 +109,7 @@ DAMAGES = [
     (AFFINITIES[2], " ", f"{AFFINITIES[2]} is ' ', expected"),
     ("user_feature_0", "a,b", "the line has 14 fields, expected 13"),
     ("user_feature_0", '"a', "a quotation mark is not closed"),
-    ("user_feature_0", "a\rb", "a carriage return stands within the line"),
+    ("user_feature_0", "a\rb", "there is a carriage return within the line"),
     ("user_feature_0", "\udcff", "the line is not UTF-8 text"),
     (AFFINITIES[2], '"0.5', "a quotation mark is not closed"),
 ]
@@ -149,7 +150,7 @@ def test_the_first_row_may_be_damaged(cell: str, tmp_path: Path) -> None:
 
 def test_a_log_without_a_whole_row_is_no_log(tmp_path: Path) -> None:
     source = write(tmp_path / "a", [row(i, click="7") for i in range(3)])
-    with pytest.raises(InputError, match=r"no whole row.*all.csv:2: click is 7"):
+    with pytest.raises(InputError, match=r"no intact row.*all.csv:2: click is 7"):
         convert_log(source, tmp_path / "log", on_error="skip")
     assert not (tmp_path / "log").exists()
 
@@ -158,15 +159,15 @@ CELLS = st.text(st.sampled_from('0123456789.-+eExX,"\r \tnaifNI_:Zé'), max_size
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Rows:
-    return Rows(write(tmp_path_factory.mktemp("log"), [row(0)]) / "all.csv")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> ObdRows:
+    return ObdRows(write(tmp_path_factory.mktemp("log"), [row(0)]) / "all.csv")
 
 
 @given(changes=st.lists(st.tuples(st.integers(0, len(HEADER) - 1), CELLS), min_size=1, max_size=8))
-def test_a_row_s_fate_does_not_hang_on_its_neighbours(whole: Rows, changes: list[tuple[int, str]]) -> None:
+def test_a_row_s_fate_does_not_hang_on_its_neighbours(whole: ObdRows, changes: list[tuple[int, str]]) -> None:
     rows = [row(i, **{HEADER[column]: cell}) for i, (column, cell) in enumerate(changes)]
     lines = [(",".join(cells) + "\n").encode() for cells in [*rows, row(50, click="2")]]
-    together, damages = whole.events(Block(b"".join(lines), 2, len(lines), 0))
-    alone = [whole.events(Block(line, number, 1, 0)) for number, line in enumerate(lines, 2)]
+    together, damages = whole.events(CsvBlock(b"".join(lines), 2, len(lines), 0))
+    alone = [whole.events(CsvBlock(line, number, 1, 0)) for number, line in enumerate(lines, 2)]
     assert [damage.line for damage in damages] == [damage.line for _, one in alone for damage in one]
     assert together.to_pylist() == [event for table, _ in alone for event in table.to_pylist()]

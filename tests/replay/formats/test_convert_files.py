@@ -15,12 +15,11 @@ import replay.formats.obd_rows
 import replay.logs.writer
 from nl_lightning.core.errors import InputError
 from replay.__main__ import main
-from replay.commands import info
-from replay.formats import convert
-from replay.formats.convert import convert_log, sample
-from replay.formats.obd import find_logs, samples
+from replay.commands import convert, info
+from replay.formats.convert import convert_log
+from replay.formats.obd import find_logs, sample, samples
 from replay.logs.statistics import read_description
-from replay.logs.writer import claimed
+from replay.logs.writer import locked
 from tests.support.obd_csv import AFFINITIES, HEADER, ITEM_HEADER, ITEM_ROWS, contents, read, row, text, write
 
 
@@ -66,7 +65,7 @@ def test_a_stopped_conversion_goes_on_to_the_same_files(
         kill_at(moment, patch)
         with pytest.raises(Killed):
             convert_log(source, tmp_path / "log", on_error="skip")
-    with pytest.raises(InputError, match="not finished" if moment > 1 else "holds no log"):
+    with pytest.raises(InputError, match="is unfinished" if moment > 1 else "holds no log"):
         read_description(tmp_path / "log")
     bytes_done: list[int] = []
     convert_log(source, tmp_path / "log", "skip", progress=lambda done, size: bytes_done.append(done))
@@ -87,6 +86,14 @@ def test_a_stop_at_a_damaged_row_goes_on_with_skip(tmp_path: Path, monkeypatch: 
     convert_log(source, tmp_path / "log", on_error="skip")
     assert contents(tmp_path / "log").items() >= parts.items()
     assert len(read(tmp_path / "log")) == 119
+
+
+def test_a_part_says_where_to_resume(tmp_path: Path) -> None:
+    """Under the keys that earlier versions wrote: what they left unfinished can be resumed."""
+    convert_log(write(tmp_path / "a", [row(i) for i in range(9)]), tmp_path / "log")
+    metadata = pq.read_schema(tmp_path / "log" / "events-00000.parquet").metadata
+    assert set(metadata) == {b"nl_lightning.version", b"nl_lightning.source", b"nl_lightning.progress"}
+    assert json.loads(metadata[b"nl_lightning.progress"])["line"] == 11
 
 
 @pytest.mark.parametrize("file", ["all.csv", "item_context.csv"])
@@ -120,7 +127,7 @@ def test_the_command_shows_an_error_and_no_traceback(tmp_path: Path, capsys: pyt
         main(["convert", *arguments])
     assert stop.value.code == 1
     assert "error: " in (shown := capsys.readouterr().err)
-    assert "all.csv:3: click is 2, expected 0 or 1. Mend the row" in shown
+    assert "all.csv:3: click is 2, expected 0 or 1. Repair the row" in shown
     main(["convert", *arguments, "--on-error", "skip"])
     assert "1 rows, 1 clicks, CTR 100.000%, 1 rows skipped" in capsys.readouterr().out
     main(["info", arguments[1]])
@@ -136,7 +143,7 @@ def test_a_source_that_changes_meanwhile_gives_no_log(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     source = write(tmp_path / "a", [row(0)])
-    with claimed(tmp_path / "log"), pytest.raises(InputError, match="another process"):
+    with locked(tmp_path / "log"), pytest.raises(InputError, match="another process"):
         convert_log(source, tmp_path / "log")
     convert_log(source, tmp_path / "log")
 
@@ -218,7 +225,7 @@ def test_every_log_below_a_directory(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.count("10,000") == 6
     with pytest.raises(InputError, match="logs below it"):
         read_description(tmp_path / "samples" / "bts")
-    with pytest.raises(InputError, match="no sample bts/x, but bts/all"):
+    with pytest.raises(InputError, match="no sample bts/x; the samples are bts/all"):
         sample("bts", "x")
 
 
@@ -253,21 +260,21 @@ def test_damaged_logs_are_named(tmp_path: Path) -> None:
     part, log = tmp_path / "log" / "events-00000.parquet", tmp_path / "log" / "log.json"
     whole, described = part.read_bytes(), json.loads(log.read_text())
     (tmp_path / "log" / "events-00001.parquet").write_bytes(whole)
-    fails("events-00001.parquet is not of this log")
+    fails("events-00001.parquet does not belong to this log")
     (tmp_path / "log" / "events-00001.parquet").unlink()
     pq.write_table(pq.read_table(part)[:5], part)
     fails("events-00000.parquet has 5 rows, expected 9")
     part.write_bytes(whole[:-9])
-    fails("events-00000.parquet is not a whole Parquet file")
+    fails("events-00000.parquet is not a complete Parquet file")
     part.unlink()
     fails("events-00000.parquet is missing")
-    for change, words in [({"format": "x"}, "describes no log"), ({"version": 99}, "version 99")]:
+    for change, words in [({"format": "x"}, "does not describe a log"), ({"version": 99}, "version 99")]:
         log.write_text(json.dumps(described | change))
         fails(words)
     log.write_text("{")
     fails("log.json is damaged")
     part.write_bytes(whole)
     log.unlink()
-    fails("not finished")
+    fails("is unfinished")
     part.unlink()
     fails("holds no log")

@@ -14,11 +14,11 @@ from nl_lightning.rollout.data import BanditData
 from replay import ReplayLog
 from replay.__main__ import main
 from replay.evaluation.evaluate import evaluate
-from replay.logs.address import Remote, address
+from replay.logs.address import RemotePath, address
 from replay.logs.reader import Log
-from replay.protocol.events import Setting
+from replay.protocol.events import ReplaySettings
 from replay.protocol.features import Features
-from replay.simulation.simulated_world import World
+from replay.simulation.simulated_world import SimulatedWorld
 from tests.conftest import QUIET
 from tests.support.replay_logs import SMALL, damaged, write_log
 
@@ -28,7 +28,7 @@ REMOTE = "fsspec+memory://bucket/logs/a"
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
     """A log in a local directory with a strange name, and the same in a file system of memory."""
-    local = write_log(tmp_path_factory.mktemp("logs") / "a b%20c", World(**SMALL), 900, group=250)
+    local = write_log(tmp_path_factory.mktemp("logs") / "a b%20c", SimulatedWorld(**SMALL), 900, group=250)
     memory = fsspec.filesystem("memory")
     for file in local.path.iterdir():
         memory.pipe(f"/bucket/logs/a/{file.name}", file.read_bytes())
@@ -40,7 +40,7 @@ def test_paths_stay_paths(log: Log) -> None:
     assert address(Path("runs/log")) == Path("runs/log")
     assert address(log.path.as_uri()) == log.path
     assert Log(log.path.as_uri()).path == log.path
-    assert isinstance(address(REMOTE), Remote)
+    assert isinstance(address(REMOTE), RemotePath)
 
 
 def test_a_remote_log_is_the_same_log(log: Log) -> None:
@@ -50,7 +50,7 @@ def test_a_remote_log_is_the_same_log(log: Log) -> None:
     for ours, theirs in zip(log.groups, remote.groups, strict=True):
         assert ours[1:] == theirs[1:]
         assert log.read(ours).equals(remote.read(theirs))
-    agent, setting = NeuralLogUCB2(42), Setting("affinity", 5, None, 0)
+    agent, setting = NeuralLogUCB2(42), ReplaySettings("affinity", 5, None, 0)
     found = [evaluate(agent, Features.fit(where), where, setting) for where in (log, remote)]
     assert found[1]["log"].pop("path") == REMOTE
     found[0]["log"].pop("path")
@@ -82,13 +82,13 @@ def test_info_finds_remote_logs(log: Log, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("place", "text"),
     [
-        ("fsspec+memory://nosuch/log", "fsspec+memory://nosuch/log does not exist. The convert command"),
-        ("fsspec+memory://bucket", f"holds no log: it has no log.json. There are logs below it, {REMOTE} for one"),
+        ("fsspec+memory://nosuch/log", "fsspec+memory://nosuch/log does not exist. Make a log with"),
+        ("fsspec+memory://bucket", f"holds no log: it has no log.json. There are logs below it, for example {REMOTE}"),
         (f"{REMOTE}/log.json", "is a file; a log is a directory"),
-        ("nosuch://me:secret@host/log?key=secret", "nosuch://host/log is no address that pyarrow can open"),
+        ("nosuch://me:secret@host/log?key=secret", "nosuch://host/log is not an address that pyarrow can open"),
         ("fsspec+nosuch://a", "Expected a path, or an address like s3://bucket/log"),
-        ("file://host/log", "file://host/log is no address"),
-        ("s3:///log", "s3:///log is no address"),
+        ("file://host/log", "file://host/log is not an address"),
+        ("s3:///log", "s3:///log is not an address"),
     ],
 )
 def test_addresses_without_a_log_are_refused(place: str, text: str, log: Log) -> None:
@@ -109,7 +109,7 @@ def test_what_a_file_system_refuses_is_told(log: Log, monkeypatch: pytest.Monkey
             Log(REMOTE)
     remote = Log(REMOTE)
     monkeypatch.setattr(memory, "_open", refused)
-    with pytest.raises(InputError, match="events-00000.parquet is not a whole Parquet file .ACCESS_DENIED"):
+    with pytest.raises(InputError, match="events-00000.parquet is not a complete Parquet file .ACCESS_DENIED"):
         remote.read(remote.groups[0])
 
 
@@ -120,7 +120,7 @@ def test_a_damaged_remote_file_is_told(log: Log) -> None:
     memory.pipe(name, damaged(memory.cat(name), 1))
     log = Log("fsspec+memory://bucket/damaged")
     log.events(log.groups[0])
-    with pytest.raises(InputError, match="row group 1, column item_id: .*See whether its file system answers"):
+    with pytest.raises(InputError, match="row group 1, column item_id: .*Check that its file system responds"):
         log.events(log.groups[1])
     memory.rm(name)
     with pytest.raises(InputError, match="fsspec.memory://bucket/damaged/events-00000.parquet is missing"):

@@ -13,12 +13,11 @@ import pytest
 
 from nl_lightning.cli.main import main as nl_lightning
 from nl_lightning.core.errors import InputError
-from replay.__main__ import main
 from replay.formats.sample import bundled_log
 from replay.logs.reader import Log
 from replay.logs.writer import LogWriter
 from replay.protocol.features import Features
-from replay.simulation.simulated_world import World
+from replay.simulation.simulated_world import SimulatedWorld
 from tests.support.paths import ROOT
 from tests.support.replay_logs import SMALL, write_log
 
@@ -27,7 +26,7 @@ CONFIG = f"--config={ROOT / 'configs' / 'obd.yaml'}"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_log(tmp_path_factory.mktemp("logs") / "log", World(**SMALL), 1400, group=350).path
+    return write_log(tmp_path_factory.mktemp("logs") / "log", SimulatedWorld(**SMALL), 1400, group=350).path
 
 
 @pytest.fixture
@@ -106,18 +105,18 @@ def test_damaged_affinities_are_named(log: Path) -> None:
 def test_truncated_and_foreign_files(log: Path, whole: Path) -> None:
     data = (log / SECOND).read_bytes()
     (log / SECOND).write_bytes(data[: len(data) // 2])
-    with pytest.raises(InputError, match=f"{SECOND} is not a whole Parquet file"):
+    with pytest.raises(InputError, match=f"{SECOND} is not a complete Parquet file"):
         Log(log)
     (log / SECOND).unlink()
     with pytest.raises(InputError, match=f"{SECOND} is missing"):
         Log(log)
     (log / SECOND).write_text("nothing")
-    with pytest.raises(InputError, match=f"{SECOND} is not a whole Parquet file"):
+    with pytest.raises(InputError, match=f"{SECOND} is not a complete Parquet file"):
         Log(log)
     with pytest.raises(InputError, match="nosuch"):
         Log(log / "nosuch")
     (log / "log.json").unlink()
-    with pytest.raises(InputError, match="not finished"):
+    with pytest.raises(InputError, match="is unfinished"):
         Log(log)
 
 
@@ -158,7 +157,7 @@ def test_a_changed_bit_is_an_error_or_changes_nothing(log: Path) -> None:
 
 
 def test_a_constant_propensity_is_not_a_uniform_log(tmp_path: Path) -> None:
-    world = World(**SMALL)
+    world = SimulatedWorld(**SMALL)
     for name, change in (
         ("a", put("click", 0, 0)),
         ("b", lambda t: t.set_column(4, "propensity_score", pa.array([0.5] * 50))),
@@ -166,12 +165,12 @@ def test_a_constant_propensity_is_not_a_uniform_log(tmp_path: Path) -> None:
         writer = LogWriter(tmp_path / name, world.item_table(), {})
         writer.add(change(world.draw(0, 50)), progress=0)
         writer.finish(policy="x", campaign="y")
-    assert Log(tmp_path / "a").contents.uniform
-    assert not Log(tmp_path / "b").contents.uniform
+    assert Log(tmp_path / "a").statistics.uniform
+    assert not Log(tmp_path / "b").statistics.uniform
 
 
 def test_users_without_any_feature(tmp_path: Path) -> None:
-    world, events = World(**SMALL), World(**SMALL).draw(0, 300)
+    world, events = SimulatedWorld(**SMALL), SimulatedWorld(**SMALL).draw(0, 300)
     for name in (f"user_feature_{i}" for i in range(4)):
         column = events.schema.get_field_index(name)
         nothing = pa.array([None] * 300, pa.string()).dictionary_encode().cast(events.schema.field(name).type)
@@ -191,7 +190,7 @@ def test_a_log_json_without_its_contents(name: str, log: Path) -> None:
     stored = json.loads((log / "log.json").read_text())
     del stored["contents"][name]
     (log / "log.json").write_text(json.dumps(stored))
-    with pytest.raises(InputError, match="log.json does not say what the log holds"):
+    with pytest.raises(InputError, match="log.json does not hold the statistics of the log"):
         Log(log)
 
 
@@ -255,26 +254,14 @@ def test_the_bundled_sample_is_converted_once(tmp_path: Path, monkeypatch: pytes
     assert [p.name for p in path.parent.iterdir()] == ["men"]
 
 
-def test_help_explains(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("convert", "simulate", "info", "evaluate"):
-        with pytest.raises(SystemExit) as stop:
-            main([command, "--help"])
-        assert stop.value.code == 0
-        assert len(capsys.readouterr().out) > 300
-    with pytest.raises(SystemExit):
-        nl_lightning(["fit", "--data.environment.help=replay.ReplayLog"])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "the CTR is that of no single policy" in shown
-    assert "``uniform``: drawn uniformly, whatever was logged" in shown
-    assert "undoes the preferences of the logging policy" in shown
-
-
 def test_a_log_is_read_in_parts(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No row group is read twice in a first pass, and the users' columns only."""
     opened, seen = Log(whole), []
     read = Log.read
     monkeypatch.setattr(
-        Log, "read", lambda self, group, columns: seen.append((group, columns)) or read(self, group, columns)
+        Log,
+        "read",
+        lambda self, group, columns, **how: seen.append((group, columns)) or read(self, group, columns, **how),
     )
     Features.fit(opened)
     assert [group for group, _ in seen] == opened.groups

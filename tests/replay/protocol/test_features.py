@@ -7,18 +7,20 @@ import pytest
 import torch
 
 from nl_lightning.core.errors import InputError
-from replay.formats.convert import convert_log, sample
+from replay.formats.convert import convert_log
+from replay.formats.obd import sample
 from replay.logs.reader import Log
 from replay.protocol.candidates import Protocol, candidates, check_protocol
 from replay.protocol.features import DIM, Features
-from replay.simulation.simulated_world import World
+from replay.simulation.simulated_world import SimulatedWorld
 from tests.support import replay_twin as twin
+from tests.support.replay_agents import offered
 from tests.support.replay_logs import SMALL, frame, write_log
 
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    return write_log(tmp_path_factory.mktemp("logs") / "log", World(**SMALL), 2000)
+    return write_log(tmp_path_factory.mktemp("logs") / "log", SimulatedWorld(**SMALL), 2000)
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +40,8 @@ def test_arms_are_those_of_the_twin(source: str, protocol: Protocol, request: py
     seen = 0
     for group in log.groups:
         block = log.events(group)
-        shown = candidates(block, protocol, 5, n, seed=3)
-        codes, unseen = features.encode(block)
-        assert unseen == (0, 0)
-        arms = features.arms(codes, block.position, shown.item, shown.affinity)
+        shown, arms = offered(block, features, protocol, 5, n, seed=3)
+        assert features.encode(block)[1] == (0, 0)
         assert arms.shape == (*shown.item.shape, DIM)
         # those with affinities, which are few, and some others
         rows = {*block.affinity_owner.tolist()[:60], *range(0, group.rows, 97)}
@@ -83,11 +83,11 @@ def test_uniform_candidates_do_not_look_at_the_logged_item(simulated: Log) -> No
     counts = torch.zeros(simulated.n_items, dtype=torch.long)
     for group in simulated.groups:
         block = simulated.events(group)
-        shown = candidates(block, "uniform", 5, simulated.n_items, seed=0)
+        shown, item = candidates(block, "uniform", 5, simulated.n_items, seed=0), torch.from_numpy(block.item)
         assert (shown.item.sort(1).values.diff(dim=1) > 0).all()
         inside = shown.logged >= 0
-        assert (inside == (shown.item == block.item.unsqueeze(1)).any(1)).all()
-        assert (shown.item[inside].gather(1, shown.logged[inside].unsqueeze(1)).squeeze(1) == block.item[inside]).all()
+        assert (inside == (shown.item == item.unsqueeze(1)).any(1)).all()
+        assert (shown.item[inside].gather(1, shown.logged[inside].unsqueeze(1)).squeeze(1) == item[inside]).all()
         kept, total = kept + int(inside.sum()), total + group.rows
         counts += torch.bincount(shown.item.flatten(), minlength=simulated.n_items)
     assert abs(kept - total * 5 / 12) < 4 * (total * 5 / 12 * 7 / 12) ** 0.5
@@ -104,13 +104,14 @@ def test_unseen_and_missing_categories_add_nothing_and_are_counted(simulated: Lo
     codes, unseen = features.encode(strange)
     assert unseen == (int((index == 0).sum()), 0)
     assert unseen.unseen > 0
-    lost = strange._replace(users=[*block.users[:2], (torch.where(index == 0, -1, index), values), block.users[3]])
+    lost = strange._replace(users=[*block.users[:2], (np.where(index == 0, -1, index), values), block.users[3]])
     lost_codes, missing = features.encode(lost)
     assert missing == (0, unseen.unseen)
     assert (lost_codes == codes).all()
+    lowest = torch.from_numpy(index == 0)
     whole = features.user[features.encode(block)[0]].sum(1)
     without = whole - features.user[features.encode(block)[0][:, 2]]
-    torch.testing.assert_close(features.user[codes].sum(1)[index == 0], without[index == 0], rtol=0, atol=1e-14)
+    torch.testing.assert_close(features.user[codes].sum(1)[lowest], without[lowest], rtol=0, atol=1e-14)
 
 
 def test_a_fit_on_a_sample_sees_its_rows_only(simulated: Log) -> None:

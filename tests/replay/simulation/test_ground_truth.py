@@ -17,15 +17,15 @@ from replay.evaluation.estimators import Estimate, estimates
 from replay.evaluation.evaluator import FrozenAgent, batches
 from replay.logs.reader import Log
 from replay.protocol import rejection
-from replay.protocol.candidates import Protocol, candidates
-from replay.protocol.events import Setting
+from replay.protocol.candidates import Protocol
+from replay.protocol.events import ReplaySettings
 from replay.protocol.features import Features
 from replay.simulation import ground_truth as truth
 from replay.simulation.ground_truth import choice_probability, exact_ctr
-from replay.simulation.simulated_world import World
+from replay.simulation.simulated_world import SimulatedWorld
 from tests.conftest import QUIET, Keep
-from tests.replay.evaluation.test_evaluate import trained
 from tests.support import replay_twin as twin
+from tests.support.replay_agents import offered, trained
 from tests.support.replay_logs import SMALL, write_log
 
 LOGS, ROWS = 2000, 1500
@@ -33,7 +33,7 @@ LOGS, ROWS = 2000, 1500
 
 
 class Simulated(NamedTuple):
-    world: World
+    world: SimulatedWorld
     log: Log
     agent: Agent
     features: Features
@@ -41,7 +41,7 @@ class Simulated(NamedTuple):
 
 @pytest.fixture(scope="module", params=["uniform", "softmax"])
 def simulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Simulated:
-    world = World(**SMALL, policy=request.param, temperature=3.0)
+    world = SimulatedWorld(**SMALL, policy=request.param, temperature=3.0)
     log = write_log(tmp_path_factory.mktemp("logs") / "log", world, LOGS * ROWS, group=65536)
     # trained on other events of the same world
     other = write_log(tmp_path_factory.mktemp("logs") / "log", world, 4000, start=LOGS * ROWS, group=4000)
@@ -52,9 +52,8 @@ def taught(log: Log) -> Agent:
     """An agent that knows the first events of a log, whoever chose them."""
     agent = NeuralLogUCB2(42, nu=0.01, lr=0.0005, steps=1500).double()
     events, features = log.events(log.groups[0]), Features.fit(log)
-    shown = candidates(events, "affinity", 1, log.n_items, 0)
-    x = features.arms(features.encode(events)[0], events.position, shown.item, shown.affinity)
-    agent.buffer.append(x.squeeze(1).unsqueeze(0), events.click.unsqueeze(0))
+    _, x = offered(events, features, "affinity", 1, log.n_items)
+    agent.buffer.append(x.squeeze(1).unsqueeze(0), torch.from_numpy(events.click).unsqueeze(0))
     agent.train_nn()
     return agent
 
@@ -63,7 +62,7 @@ def many(given: Simulated, protocol: Protocol, arms: int, c: float | None = None
     """The estimates of every one of the logs."""
     frozen = FrozenAgent(given.agent, given.features)
     columns: list[list[Tensor]] = [[], [], [], []]
-    for batch in batches(given.log, given.features, Setting(protocol, arms, c, 0), 1):
+    for batch in batches(given.log, given.features, ReplaySettings(protocol, arms, c, 0), 1):
         match = frozen.picked(frozen.look_up(batch), batch)[0] == batch.logged
         for column, values in zip(columns, (match, batch.click, batch.propensity, batch.kept), strict=True):
             column.append(values)
@@ -95,7 +94,7 @@ def test_unbiased_and_covered(simulated: Simulated, protocol: Protocol, arms: in
     if simulated.world.policy == "softmax":
         # plain matches are biased, and that is why they are refused
         assert abs(z(found["match"].value, rate)) > 10
-        c = rejection.check_rule("propensity", None, simulated.log.contents, "")
+        c = rejection.check_rule("propensity", None, simulated.log.statistics, "")
         corrected = many(simulated, protocol, arms, c)["match"]
         enough = ~corrected.value.isnan()
         assert abs(z(corrected.value[enough], rate)) < 3
@@ -139,7 +138,7 @@ def test_the_exact_rate_is_that_of_a_plain_sum(name: str, simulated: Simulated) 
 def test_the_exact_rate_is_computed_in_parts(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = (simulated.agent, simulated.features, simulated.world, "uniform", 4)
     whole = float(exact_ctr(*asked))
-    monkeypatch.setattr(truth, "_ARMS_AT_ONCE", 100)
+    monkeypatch.setattr(truth, "ARMS_AT_ONCE", 100)
     assert float(exact_ctr(*asked)) == pytest.approx(whole, rel=1e-12)
 
 
@@ -160,7 +159,7 @@ def test_choice_probabilities(arms: int) -> None:
 def test_a_replay_is_like_being_online(tmp_path: Path) -> None:
     """The CTR of a learner over time: on long uniform logs, and in the same world played online."""
     rounds, runs = 600, 48
-    world = World(**SMALL)
+    world = SimulatedWorld(**SMALL)
 
     def agent(seed: int, replicas: int = 1) -> NeuralLogUCB2:
         return NeuralLogUCB2(42, nu=0.01, lr=0.003, update_every=50, seed=seed, replicas=replicas)
@@ -188,7 +187,8 @@ def test_a_replay_is_like_being_online(tmp_path: Path) -> None:
 
 def test_online_worlds_are_for_simulated_logs_only(tmp_path: Path) -> None:
     from nl_lightning.core.errors import InputError
-    from replay.formats.convert import convert_log, sample
+    from replay.formats.convert import convert_log
+    from replay.formats.obd import sample
 
     convert_log(sample(), tmp_path / "log")
     with pytest.raises(InputError, match="is not a simulated log"):
@@ -197,7 +197,7 @@ def test_online_worlds_are_for_simulated_logs_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", ["affinity", "uniform", "all"])
 def test_online_deals_the_world(protocol: Protocol, tmp_path: Path) -> None:
-    log = write_log(tmp_path / "log", World(**SMALL), 800)
+    log = write_log(tmp_path / "log", SimulatedWorld(**SMALL), 800)
     online = Online(str(log.path), protocol, arms=4)
     online.prepare([0, 1], torch.empty(0, dtype=torch.float64))
     deal = online.deal(0, 4000)

@@ -13,10 +13,10 @@ import pytest
 from scipy import stats
 
 from nl_lightning.core.errors import InputError
+from replay.commands import simulate
 from replay.logs import writer
 from replay.logs.schema import EVENTS, ITEMS, ITEMS_FILE, LOG_FILE, ROW_GROUP, USER_FEATURES
-from replay.simulation import simulate
-from replay.simulation.simulated_world import _TRUTH, CHUNK, ITEM_VALUES, USER_VALUES, World, _inverse_cdf
+from replay.simulation.simulated_world import CHUNK, ITEM_VALUES, USER_VALUES, SimulatedWorld, inverse_cdf
 
 ARGUMENTS = ("--rows", 2 * ROW_GROUP + 1000, "--policy", "softmax", "--seed", 5)
 
@@ -31,23 +31,26 @@ def contents(path: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
-def small(policy: str, **arguments: Any) -> World:
-    return World(**{"items": 6, "users": 5, "positions": 2, "policy": policy, "ctr": 0.2, "seed": 3, **arguments})
+def small(policy: str, **arguments: Any) -> SimulatedWorld:
+    return SimulatedWorld(
+        **{"items": 6, "users": 5, "positions": 2, "policy": policy, "ctr": 0.2, "seed": 3, **arguments}
+    )
 
 
 def test_probability_is_that_of_the_docstring() -> None:
     """The latent vectors are drawn again, then plain loops; c is left open, so the logits may differ by a constant."""
     world = small("uniform")
-    random = world._random(_TRUTH)
+    # stream 2 of seed 3; the numbers of the streams are part of the format
+    random = np.random.default_rng(np.random.SeedSequence(3, spawn_key=(2,)))
     users = [random.standard_normal((size, 8)) for size in USER_VALUES]
     number = random.standard_normal(8)
     items = [random.standard_normal((size, 8)) for size in ITEM_VALUES]
     positions = random.standard_normal((2, 8)) / 2
     h = np.empty((5, 2, 6))
     for u, p, i in np.ndindex(h.shape):
-        z = sum(table[code] for table, code in zip(users, world._user_codes[u], strict=True)) / 2 + positions[p]
-        b = sum(table[code] for table, code in zip(items, world._item_codes[i], strict=True)) / math.sqrt(3)
-        b = (b + world._item_number[i] * number) / math.sqrt(2)
+        z = sum(table[code] for table, code in zip(users, world.user_codes[u], strict=True)) / 2 + positions[p]
+        b = sum(table[code] for table, code in zip(items, world.item_codes[i], strict=True)) / math.sqrt(3)
+        b = (b + world.item_number[i] * number) / math.sqrt(2)
         linear, angle = (sum(z[j] * b[j] for j in half) / 2 for half in (range(4), range(4, 8)))
         h[u, p, i] = linear + math.cos(3 * angle)
     h = (h - h.mean()) / h.std()
@@ -59,7 +62,7 @@ def test_probability_is_that_of_the_docstring() -> None:
 @pytest.mark.parametrize("ctr", [0.0038, 0.05, 0.1, 0.8])
 @pytest.mark.parametrize("seed", [0, 1, 2**40])
 def test_click_rates(ctr: float, seed: int) -> None:
-    world = World(ctr=ctr, seed=seed, policy="softmax")
+    world = SimulatedWorld(ctr=ctr, seed=seed, policy="softmax")
     rates = world.rates()
     assert world.value(np.full(world.probability.shape, 1 / 80)) == pytest.approx(ctr, abs=1e-9)
     assert rates["uniform"] == pytest.approx(ctr, abs=1e-9)
@@ -108,7 +111,7 @@ def test_inverse_cdf_is_the_search_in_each_row() -> None:
         row, uniform = random.integers(4, size=500), random.random(500)
         uniform[:4], uniform[4:8], uniform[8:12] = 0, 1 - 2**-53, cdf[row[8:12], 0] % 1
         expected = [np.searchsorted(cdf[r], u, side="right") for r, u in zip(row, uniform, strict=True)]
-        assert _inverse_cdf(cdf, row, uniform).tolist() == expected
+        assert inverse_cdf(cdf, row, uniform).tolist() == expected
 
 
 WRONG: list[tuple[str, list[Any]]] = [
@@ -125,7 +128,7 @@ WRONG: list[tuple[str, list[Any]]] = [
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG for value in values])
 def test_bad_arguments(name: str, value: Any) -> None:
     with pytest.raises(InputError, match=f"^{name} .*must"):
-        World(**{name: value})
+        SimulatedWorld(**{name: value})
 
 
 @pytest.mark.parametrize("policy", ["uniform", "softmax"])
@@ -147,7 +150,7 @@ def test_frequencies_are_the_worlds(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["uniform", "softmax"])
 def test_events_record_what_the_world_holds(policy: str) -> None:
-    world = World(policy=policy, positions=127, seed=2)
+    world = SimulatedWorld(policy=policy, positions=127, seed=2)
     start = CHUNK - 300
     events = world.draw(start, 600)
     users, positions = world.draw_context(start, 600)
@@ -160,12 +163,12 @@ def test_events_record_what_the_world_holds(policy: str) -> None:
         assert row["affinity_item"] == sorted(liked)
         assert row["position"] == p + 1
         assert row["propensity_score"] == world.propensity[u, p, row["item_id"]]
-        assert [row[name] for name in USER_FEATURES] == [f"user{k}-{v}" for k, v in enumerate(world._user_codes[u])]
+        assert [row[name] for name in USER_FEATURES] == [f"user{k}-{v}" for k, v in enumerate(world.user_codes[u])]
         assert row["timestamp"].timestamp() == 1_574_553_600 + (start + t) / 2
 
 
 def test_events_are_a_function_of_their_index() -> None:
-    world, again = World(policy="softmax"), World(policy="softmax")
+    world, again = SimulatedWorld(policy="softmax"), SimulatedWorld(policy="softmax")
     whole = world.draw(0, 2 * CHUNK + 500)
     for start, count in ((0, 1), (7, 0), (0, CHUNK), (CHUNK, CHUNK), (CHUNK - 3, CHUNK + 6), (2 * CHUNK, 500)):
         assert again.draw(start, count).equals(whole.slice(start, count))
@@ -177,7 +180,7 @@ def test_events_are_a_function_of_their_index() -> None:
 def test_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(writer, "PART_ROWS", ROW_GROUP)
     run(tmp_path / "log", *ARGUMENTS)
-    world = World(policy="softmax", seed=5)
+    world = SimulatedWorld(policy="softmax", seed=5)
     parts = [pq.read_table(file) for file in sorted((tmp_path / "log").glob("events-*"))]
     assert [part.num_rows for part in parts] == [ROW_GROUP, ROW_GROUP, 1000]
     assert all(part.schema.equals(EVENTS) for part in parts)
@@ -186,7 +189,7 @@ def test_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert pq.read_table(tmp_path / "log" / ITEMS_FILE).equals(world.item_table())
     log = json.loads((tmp_path / "log" / LOG_FILE).read_text())
     assert (log["campaign"], log["policy"], log["items"]) == ("simulated", "softmax", 80)
-    again = World.from_description(log)
+    again = SimulatedWorld.from_description(log)
     assert again.description() == log["world"] == world.description()
     assert again.draw(9, 9).equals(world.draw(9, 9))
     text = capsys.readouterr().out
@@ -200,15 +203,15 @@ def test_stopped_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     """Only whole files are left, and in the end the files of a simulation in one go."""
     monkeypatch.setattr(writer, "PART_ROWS", ROW_GROUP)
     run(tmp_path / "whole", *ARGUMENTS)
-    whole, draw = contents(tmp_path / "whole"), World.draw
+    whole, draw = contents(tmp_path / "whole"), SimulatedWorld.draw
     with monkeypatch.context() as patch:
 
-        def stopping(world: World, start: int, count: int) -> pa.Table:
+        def stopping(world: SimulatedWorld, start: int, count: int) -> pa.Table:
             if start == parts * ROW_GROUP:
                 raise KeyboardInterrupt
             return draw(world, start, count)
 
-        patch.setattr(World, "draw", stopping)
+        patch.setattr(SimulatedWorld, "draw", stopping)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "log", *ARGUMENTS)
     if parts:
@@ -246,8 +249,10 @@ def test_bad_input_writes_nothing(tmp_path: Path, wrong: tuple[object, ...]) -> 
 
 
 def test_description_of_another_world() -> None:
-    description = World(seed=1).description()
+    description = SimulatedWorld(seed=1).description()
     with pytest.raises(InputError, match="Only simulated logs"):
-        World.from_description({"campaign": "all", "policy": "random"})
-    with pytest.raises(InputError, match="Another version"):
-        World.from_description({"world": {**description, "ctr": {"logging": 0.05, "uniform": 0.05, "best": 0.06}}})
+        SimulatedWorld.from_description({"campaign": "all", "policy": "random"})
+    with pytest.raises(InputError, match="another version"):
+        SimulatedWorld.from_description(
+            {"world": {**description, "ctr": {"logging": 0.05, "uniform": 0.05, "best": 0.06}}}
+        )
