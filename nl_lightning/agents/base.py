@@ -282,6 +282,17 @@ class Agent(L.LightningModule):
         """(R,): the replicas whose TrainNN did not diverge; None where that is all of them."""
         return self.diverged_at == 0 if self.divergence.any_diverged else None
 
+    @property
+    def own_choice(self) -> list[str]:
+        """The methods that choose an arm, as far as a subclass has redefined them: it must then be asked event by
+        event."""
+        return overridden(self, Agent, "act", "choose", "score")
+
+    @property
+    def draws_choices(self) -> bool:
+        """Whether the choice may be random beyond breaking ties, so that its probability takes Monte Carlo draws."""
+        return self.exploration.stochastic or bool(self.own_choice)
+
     def weights(self, replica: int = 0) -> list[Tensor]:
         """[W_1, ..., W_L] of one replica, each (out, in)"""
         return [weight[replica].detach().clone() for weight in self.network.weights]
@@ -533,7 +544,7 @@ class Agent(L.LightningModule):
 
     def test_step(self, batch: Deal, batch_idx: int) -> None:
         """The frozen agent on rounds it has not seen: mean reward and regret of a round."""
-        if overridden(self, Agent, "act"):
+        if "act" in self.own_choice:
             masks = [()] * batch.arms.shape[1] if batch.mask is None else [(mask,) for mask in batch.mask.unbind(1)]
             choices = [self.act(arms, *mask) for arms, mask in zip(batch.arms.unbind(1), masks, strict=True)]
         else:

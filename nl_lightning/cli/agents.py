@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from importlib import import_module
 from typing import NamedTuple
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
-from nl_lightning.runs.summary import agent_name
+from nl_lightning.core.imports import import_class
 
 __all__ = ["NamedAgent", "find_agent", "find_agents", "is_import_path"]
 
@@ -23,7 +22,7 @@ class NamedAgent(NamedTuple):
     @property
     def name(self) -> str:
         """in tables and legends"""
-        return agent_name(self.kind)
+        return self.kind.name
 
     @property
     def label(self) -> str:
@@ -46,15 +45,7 @@ def find_agent(name: str) -> NamedAgent:
             f"there is no agent {name}. The agents: {', '.join(AGENTS)}; an agent of your own is given by its import "
             "path, such as my_module.MyAgent."
         )
-    module, _, attribute = name.rpartition(".")
-    try:
-        found = getattr(import_module(module), attribute, None)
-    except ImportError as error:
-        raise InputError(f"the agent {name} cannot be imported: {error}.") from error
-    if found is None:
-        raise InputError(f"the module {module} has no class {attribute}.")
-    if not (isinstance(found, type) and issubclass(found, Agent)):
-        raise InputError(f"{name} must be a subclass of nl_lightning.Agent, got {found!r}.")
+    found: type[Agent] = import_class(name, Agent, "an agent")
     return NamedAgent(found, name)
 
 

@@ -25,7 +25,6 @@ from nl_lightning.diagnostics.diagnose import failures, notes, table, write
 from nl_lightning.environments import Simulation
 from nl_lightning.models.inputs import dense
 from nl_lightning.rollout.data import BanditData
-from nl_lightning.runs.summary import agent_name
 
 __all__ = ["main"]
 
@@ -84,7 +83,7 @@ def main(arguments: Sequence[str]) -> None:
         found = diagnose(problem, lambda step: progress.update(task, description=step, advance=1))
         progress.update(task, description="picture", advance=1)
         warnings = failures(problem, found, agent)
-        title = f"{config.run.name}: {agent_name(agent)}, m = {problem.width}, L = {problem.depth}"
+        title = f"{config.run.name}: {agent.name}, m = {problem.width}, L = {problem.depth}"
         write(problem, found, warnings, title, out)
     console = Console()
     console.print(table(problem, found, title))
@@ -97,9 +96,7 @@ def _problem(config: Any) -> Problem:
     """The rounds and the settings of one replica."""
     agent, given = resolve_name(config.model.class_path), config.model.init_args
     if not issubclass(agent, NeuralAgent):
-        raise InputError(
-            f"{agent_name(agent)} is linear and has no NTK; diagnose a neural agent, like --model NeuralLogUCB2."
-        )
+        raise InputError(f"{agent.name} is linear and has no NTK; diagnose a neural agent, like --model NeuralLogUCB2.")
     check_whole(1, **{"rounds": config.rounds, "model.width": given.width})
     check_whole(2, **{"model.depth": given.depth})
     if given.width % 2:

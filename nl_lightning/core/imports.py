@@ -20,8 +20,10 @@ def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = ()) 
             raise InputError(f"{expected}; got {path!r}.")
         try:
             found = getattr(import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise InputError(f"{expected}; {path!r} cannot be imported: {error}.") from error
+        except Exception as error:
+            # The user's module may raise anything.
+            reason = f"{type(error).__name__}: {error}"
+            raise InputError(f"{expected}; {path!r} cannot be imported ({reason}).") from error
     if not (isinstance(found, type) and issubclass(found, base)):
         raise InputError(f"{expected}; {path!r} is no subclass of {base.__name__}.")
     return found

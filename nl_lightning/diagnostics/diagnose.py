@@ -11,7 +11,6 @@ from rich.table import Table
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.files import write_beside
 from nl_lightning.diagnostics.assumptions import Diagnosis, Problem, log_inverse_slope, log_kappa_within
-from nl_lightning.runs.summary import agent_name
 
 __all__ = ["failures", "notes", "power", "table", "write"]
 
@@ -54,11 +53,7 @@ def failures(problem: Problem, found: Diagnosis, agent: type[Agent]) -> list[str
     kappas = {"at the contexts (Assumption 2.1)": found.log_kappa_seen, "within S (6.3)": found.log_kappa_formal}
     short = [f"{power(log)} {where}" for where, log in kappas.items() if log and log > given]
     if short:
-        unused = (
-            f" {agent_name(agent)} does not use it, but the bound on its regret does."
-            if agent.variance_weighted
-            else ""
-        )
+        unused = f" {agent.name} does not use it, but the bound on its regret does." if agent.variance_weighted else ""
         said.append(f"kappa = {problem.kappa:g} is too small: 1/mu' reaches {' and '.join(short)}.{unused}")
     return said
 

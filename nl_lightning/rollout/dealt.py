@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from nl_lightning.agents.base import Agent
-from nl_lightning.core.imports import overridden
 from nl_lightning.core.types import Choice, Deal, Round, View, Window, of_arm
 from nl_lightning.rollout.lookahead import look_ahead
 
@@ -67,7 +66,7 @@ class DealtBlock:
         self._windows: list[Window] = []
         if window == 1:
             self._numbers = torch.arange(first, first + self.rounds, device=agent.lam.device)
-            self._asks = bool(overridden(agent, Agent, "act"))
+            self._asks = "act" in agent.own_choice
             self._views = [] if self._asks else agent.featurize(deal.arms, deal.mask).unbind()
 
     def steps(self) -> int:

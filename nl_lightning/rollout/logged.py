@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from nl_lightning.agents.base import Agent
-from nl_lightning.core.imports import overridden
 from nl_lightning.core.types import Choice, Deal, Round, View, Window, of_arm
 from nl_lightning.rollout.dealt import join
 from nl_lightning.rollout.lookahead import look_ahead
@@ -92,8 +91,8 @@ class LoggedBlock:
         """(R,), rounds still to play, of the block's replicas"""
         replicas, padded, self.arms = deal.arms.shape[:3]
         device = deal.arms.device
-        self._asks = overridden(agent, Agent, "act", "choose", "score")
-        self._events = torch.arange(window, device=device)
+        self._asks = agent.own_choice
+        self._events, self._slots = (torch.arange(size, device=device) for size in (window, slots))
         number = torch.arange(replicas, device=device)
         self._first_scored = number * window
         self._begin = number * padded
@@ -216,13 +215,12 @@ class LoggedBlock:
         # not looked at, but of the right length for a choice of replicas
         view = view._replace(arms=view.mean)
         logged = self._logged.index_select(0, event).view(replicas, window)
-        matches = _Matches(logged, self.missing.clamp_max(self.slots).unsqueeze(1), self.slots)
+        matches = _Matches(view, logged, self.missing.clamp_max(self.slots).unsqueeze(1), self._slots, self._events)
         found = look_ahead(self.agent, view, matches)
         where, filled, _ = matches.places(found.guess)
-        arm = logged.gather(1, where).clamp_min(0)
-        at_logged = logged.clamp_min(0)
+        arm = matches.arm.gather(1, where)
         score, mean, bonus = (
-            of_arm(values, at_logged).gather(1, where) for values in (found.score, view.mean, found.bonus)
+            of_arm(values, matches.arm).gather(1, where) for values in (found.score, view.mean, found.bonus)
         )
         # up to the last event that there was a slot for; a replica that misses nothing passes nothing
         full = filled.sum(1) == matches.most.squeeze(1)
@@ -278,10 +276,14 @@ class LoggedBlock:
 class _Matches:
     """Accepts events whose logged arm is chosen. A guess is one bit an event: whether it is accepted."""
 
-    def __init__(self, logged: Tensor, most: Tensor, slots: int) -> None:
-        self.logged, self.slots = logged, slots
+    def __init__(self, view: View, logged: Tensor, most: Tensor, slots: Tensor, events: Tensor) -> None:
+        self.logged, self.slots, self.events = logged, slots, events
         self.most = most
         """(R, 1), events that a replica may accept: what it misses, and what there are slots for"""
+        self.arm = logged.clamp_min(0)
+        """(R, W), the logged arm, 0 for padding"""
+        self.at_logged = of_arm(view.observation, self.arm)
+        """(R, W, ...), its observation"""
 
     def guess(self, arm: Tensor, replicas: Tensor | None) -> Tensor:
         match = arm == _of(self.logged, replicas)
@@ -289,19 +291,17 @@ class _Matches:
 
     def observed(self, view: View, guess: Tensor, replicas: Tensor | None) -> tuple[Tensor, Tensor]:
         where, filled, number = self.places(guess)
-        at_logged = of_arm(view.observation, _of(self.logged, replicas).clamp_min(0))
+        at_logged = _of(self.at_logged, replicas)
         index = where.unsqueeze(-1).expand(-1, -1, at_logged.shape[-1])
         return at_logged.gather(1, index) * filled.unsqueeze(-1), number - guess.long()
 
     def places(self, accepted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The event (R, S) of each slot, which slots are filled, and the number (R, W) accepted up to each event."""
-        number = accepted.cumsum(1)
-        slot = torch.arange(self.slots, device=accepted.device)
-        events = torch.arange(accepted.shape[1], device=accepted.device)
-        # event -> slot; those that are not accepted land behind the last slot
-        place = torch.where(accepted, number - 1, self.slots)
-        where = place.new_zeros(len(place), self.slots + 1).scatter_(1, place, events.expand_as(place))[:, :-1]
-        return where, slot < number[:, -1:], number
+        number, slots = accepted.cumsum(1), len(self.slots)
+        # event -> slot; those that are not accepted land after the last slot
+        place = torch.where(accepted, number - 1, slots)
+        where = place.new_zeros(len(place), slots + 1).scatter_(1, place, self.events.expand_as(place))[:, :-1]
+        return where, self.slots < number[:, -1:], number
 
 
 def _of(values: Tensor, replicas: Tensor | None) -> Tensor:

@@ -93,7 +93,7 @@ def make_plan(agent: Agent, environment: Environment, count: int, together: bool
     What a user has redefined is what runs: an agent that chooses or observes by methods of its own is asked round by
     round.
     """
-    chooses = overridden(agent, Agent, "act", "choose", "score")
+    chooses = agent.own_choice
     observes = overridden(agent, Agent, "observe", "update_confidence")
     if overridden(agent, Agent, "observe_window", "prefix") and not observes:
         raise InputError(

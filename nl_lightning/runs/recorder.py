@@ -26,7 +26,7 @@ from nl_lightning.core.types import History, TrainingBatch
 from nl_lightning.distributed.strategy import collected, gathered
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.runs.directory import RunDirectory, schema
-from nl_lightning.runs.summary import CTR, REGRET, Measure, agent_name, groups, over_replicas
+from nl_lightning.runs.summary import CTR, REGRET, Measure, groups, over_replicas
 
 __all__ = ["Conclude", "Recorder"]
 
@@ -207,7 +207,7 @@ class Recorder(RoundCallback):
                 }
             )
         return {
-            "agent": agent_name(type(agent)),
+            "agent": agent.name,
             "mode": agent.mode,
             "measure": self.measure.name,
             "finished": finished,

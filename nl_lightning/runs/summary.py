@@ -8,7 +8,7 @@ import numpy as np
 from nl_lightning.core.replicas import SETTINGS
 from nl_lightning.core.statistics import CLICK_LEVEL, LEVEL, interval, wilson
 
-__all__ = ["CTR", "MEASURES", "REGRET", "Measure", "agent_name", "groups", "over_replicas"]
+__all__ = ["CTR", "MEASURES", "REGRET", "Measure", "groups", "over_replicas"]
 
 
 class Measure(NamedTuple):
@@ -27,16 +27,6 @@ class Measure(NamedTuple):
 REGRET = Measure("regret", "cumulative_regret", "cumulative regret", 1, -1)
 CTR = Measure("ctr", "cumulative_reward", "cumulative reward", 4, 1)
 MEASURES = {measure.name: measure for measure in (REGRET, CTR)}
-
-
-def agent_name(agent: type) -> str:
-    """The name of an agent class in summaries, tables and legends.
-
-    This is the ``name`` that the class itself defines. A class that defines none goes by its class name: with an
-    inherited name it could not be told from its base class.
-    """
-    name = vars(agent).get("name")
-    return name if isinstance(name, str) else agent.__name__
 
 
 def groups(replicas: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:

@@ -23,11 +23,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
+from nl_lightning.core.imports import import_class
 from nl_lightning.core.whole import check_whole
 from replay.evaluation.estimators import METRICS
-from replay.evaluation.evaluate import DRAWS, describe, import_agent, load, measure
+from replay.evaluation.evaluate import DRAWS, describe, load, measure
 from replay.evaluation.processes import ACCELERATORS, Processes
 from replay.formats.sample import bundled_log
 from replay.logs.reader import Log
@@ -74,12 +76,12 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(f"--output: there is no directory {options.output.parent}.")
     processes = Processes(options.devices, options.num_nodes, options.accelerator)
     processes.check()
-    model = import_agent(options.model) if options.model else None
+    model = import_class(options.model, Agent, "--model") if options.model else None
     agent, features, trained = load(options.checkpoint, model)
     log = Log(options.log or bundled_log())
     features.check(log)
     settings = _settings(options, log, trained)
-    draws = options.draws if agent.exploration.stochastic else 1
+    draws = options.draws if agent.draws_choices else 1
     if options.obp:
         # obp takes seconds to import.
         from replay.evaluation import obp as bridge

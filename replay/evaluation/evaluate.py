@@ -1,6 +1,5 @@
 """Evaluate a trained agent, frozen, on a log: load its checkpoint, run it over the events, describe the result."""
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +23,6 @@ from replay.simulation.simulated_world import SimulatedWorld
 
 DRAWS = 20
 """Monte Carlo draws for the action probabilities of a Thompson agent."""
-
-
-def import_agent(path: str) -> type[Agent]:
-    """Import an agent class given by its import path, ``my_module.MyAgent``."""
-    module, _, name = path.rpartition(".")
-    if not module or not name:
-        raise InputError(f"--model must be the import path of a class, like my_module.MyAgent; got {path!r}.")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except Exception as error:
-        # The user's module may raise anything.
-        raise InputError(f"--model {path} cannot be imported ({type(error).__name__}: {error}).") from error
-    if not (isinstance(found, type) and issubclass(found, Agent)):
-        raise InputError(f"--model {path} is not an agent: expected a subclass of nl_lightning.agents.base.Agent.")
-    return found
 
 
 def load(checkpoint: Path, model: type[Agent] | None = None) -> tuple[Agent, Features, dict[str, Any]]:
@@ -127,7 +111,7 @@ def measure(
     processes: Processes = ONE,
 ) -> Evaluation:
     """Run the agent over the log once, sharded over the processes."""
-    evaluation = Evaluation(agent, features, log.rows, draws if agent.exploration.stochastic else 1)
+    evaluation = Evaluation(agent, features, log.rows, draws if agent.draws_choices else 1)
     trainer = processes.trainer(progress)
     with ending_together(trainer):
         trainer.test(evaluation, LogData(log, features, settings, agent.replicas), verbose=False)
@@ -139,7 +123,8 @@ def describe(evaluation: Evaluation, log: Log, settings: ReplaySettings) -> dict
     agent, features = evaluation.agent, evaluation.features
     results = evaluation.results()
     exact = None
-    if "world" in log.description:
+    # what an agent with a choice of its own would show is not known for all sets of candidates
+    if "world" in log.description and not agent.own_choice:
         world = SimulatedWorld.from_description(log.description)
         exact = exact_ctr(agent, features, world, settings.protocol, settings.arms, draws=200).tolist()
     replicas = []
@@ -148,7 +133,7 @@ def describe(evaluation: Evaluation, log: Log, settings: ReplaySettings) -> dict
         for name, estimate in results.items():
             value, low, high = (float(part[replica]) for part in estimate)
             row |= {name: _number(value), f"{name}_low": _number(low), f"{name}_high": _number(high)}
-        if agent.exploration.stochastic:
+        if evaluation.draws > 1:
             row["ips_monte_carlo_error"] = float(monte_carlo_error(evaluation.totals())[replica])
         if exact is not None:
             row["exact"] = exact[replica]

@@ -34,6 +34,9 @@ LOOKUP_ENTRIES = 32_000_000
 KEPT_ARMS = 4_000_000
 """Arms whose scores are kept, over all replicas."""
 
+_EVENTS_AT_ONCE = 256
+"""Events of an agent with a choice of its own that are evaluated at once."""
+
 _ARMS_AT_ONCE = 50_000
 """Arms whose features are held in memory at a time."""
 
@@ -145,18 +148,38 @@ class FrozenAgent:
         self._place[fresh] = torch.arange(self._count, stop, dtype=torch.int32, device=fresh.device)
         self._count = stop
 
-    def picked(self, values: Tensor, batch: CandidateEvents, draw: int = 0) -> Tensor:
-        """(R, N): the chosen arm, given what was looked up; ``draw`` numbers repeated draws."""
-        agent, arms = self.agent, batch.item.shape[1]
+    def choices(self, batch: CandidateEvents, draws: int) -> Iterator[Tensor]:
+        """(R, N), the chosen arms, one tensor a draw."""
+        agent = self.agent
+        values = None if agent.own_choice else self.look_up(batch)
         rows = batch.row.cpu()
-        numbers = [agent.noise.of_rows(replica, rows, arms, draw) for replica in range(agent.replicas)]
-        uniform = torch.stack([u for u, _ in numbers]).to(values)
+        for draw in range(draws):
+            noise = [agent.noise.of_rows(r, rows, batch.item.shape[1], draw) for r in range(agent.replicas)]
+            uniform = torch.stack([u for u, _ in noise]).to(agent.lam)
+            drawn = [n for _, n in noise if n is not None]
+            normal = torch.stack(drawn).to(agent.lam) if drawn else None
+            yield self._asked(batch, uniform, normal) if values is None else self._best(values, uniform, normal)
+
+    def _best(self, values: Tensor, uniform: Tensor, normal: Tensor | None) -> Tensor:
+        """(R, N): the chosen arms, given what was looked up."""
         if values.shape[-1] == 1:
-            return agent.best(values.squeeze(-1), uniform)
+            return self.agent.best(values.squeeze(-1), uniform)
         mean, bonus = values.unbind(-1)
-        drawn = [n for _, n in numbers if n is not None]
-        normal = torch.stack(drawn).to(values) if drawn else None
-        return agent.best(agent.exploration.score(mean, bonus, normal), uniform, normal)
+        return self.agent.best(self.agent.exploration.score(mean, bonus, normal), uniform, normal)
+
+    def _asked(self, batch: CandidateEvents, uniform: Tensor, normal: Tensor | None) -> Tensor:
+        """(R, N): the arms of an agent with a choice of its own, which is asked event by event."""
+        agent = self.agent
+        arms = self.features.arms(batch.codes, batch.position, batch.item, batch.affinity)
+        shown = arms.unsqueeze(0).expand(agent.replicas, *arms.shape)
+        if "act" in agent.own_choice:
+            return torch.stack([agent.act(event).arm for event in shown.unbind(1)], dim=1)
+        parts = []
+        for start in range(0, arms.shape[0], _EVENTS_AT_ONCE):
+            some = slice(start, start + _EVENTS_AT_ONCE)
+            noise = (uniform[:, some], None if normal is None else normal[:, some])
+            parts += [agent.choose(view).arm for view in agent.featurize(shown[:, some], noise=noise).unbind()]
+        return torch.stack(parts, dim=1)
 
     def _score(self, mean: Tensor, bonus: Tensor) -> Tensor:
         return self.agent.exploration.score(mean, bonus, None).unsqueeze(-1)
@@ -201,11 +224,11 @@ class Evaluation(L.LightningModule):
         if not len(batch.row):
             # the shard of a process without row groups
             return
-        values = self.frozen.look_up(batch)
-        match = self.frozen.picked(values, batch) == batch.logged
+        chosen = self.frozen.choices(batch, self.draws)
+        match = next(chosen) == batch.logged
         probability = match.double()
-        for draw in range(1, self.draws):
-            probability += self.frozen.picked(values, batch, draw) == batch.logged
+        for arm in chosen:
+            probability += arm == batch.logged
         probability /= self.draws
         weight = probability / batch.propensity
         # Var(pi) of a mean over D draws, estimated by pi (1 - pi) / (D - 1)

@@ -142,9 +142,8 @@ def action_distribution(
     distribution = np.zeros((log.rows, log.n_items, log.positions))
     frozen = FrozenAgent(agent, features)
     for batch in batches(log, features, settings, agent.replicas):
-        values = frozen.look_up(batch)
-        for draw in range(draws):
-            arm = frozen.picked(values, batch, draw)[replica]
+        for chosen in frozen.choices(batch, draws):
+            arm = chosen[replica]
             item = batch.item.gather(1, arm.unsqueeze(1)).squeeze(1)
             # The agent knows the position; obp uses the entry at the event's position only.
             distribution[batch.row.numpy(), item.numpy()] += 1 / draws

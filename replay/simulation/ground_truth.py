@@ -46,11 +46,12 @@ def exact_ctr(
         mean, bonus = agent.mean_and_bonus(arms.expand(agent.replicas, -1, -1))
         probability = clicked[some].flatten(0, 1).to(mean)
         for draw in range(draws):
-            score = mean + bonus
+            normal = None
             if agent.exploration.stochastic:
                 generators = [generator(seed, Stream.LOGGED_ACTIONS, draw, items, first) for seed in agent.noise.seeds]
-                normal = [torch.randn(mean.shape[1], generator=g, dtype=torch.float64) for g in generators]
-                score = mean + bonus * torch.stack(normal).to(mean)
+                drawn = [torch.randn(mean.shape[1], generator=g, dtype=torch.float64) for g in generators]
+                normal = torch.stack(drawn).to(mean)
+            score = agent.exploration.score(mean, bonus, normal)
             chosen = choice_probability(score.unflatten(1, (len(place), items)), protocol, arms_shown, affinity)
             total += (chosen * probability).sum((-2, -1))
     return total / (draws * users * positions)

@@ -95,9 +95,12 @@ def test_own_agents_are_compared_with_those_of_the_paper(capsys: pytest.CaptureF
         ("nosuch", "there is no agent nosuch"),
         ("no_such_module.Agent", "No module named 'no_such_module'"),
         ("broken_agents.Agent", "No module named 'no_such_package'"),
-        ("my_agents.Missing", "the module my_agents has no class Missing"),
-        ("my_agents.Stranger", "my_agents.Stranger must be a subclass of nl_lightning.Agent"),
-        ("my_agents.number", "my_agents.number must be a subclass of nl_lightning.Agent, got 3"),
+        (
+            "my_agents.Missing",
+            "'my_agents.Missing' cannot be imported (AttributeError: module 'my_agents' has no attribute 'Missing')",
+        ),
+        ("my_agents.Stranger", "'my_agents.Stranger' is no subclass of Agent"),
+        ("my_agents.number", "'my_agents.number' is no subclass of Agent"),
     ],
 )
 @pytest.mark.parametrize("command", ["compare", "fit"])

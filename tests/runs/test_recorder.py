@@ -9,7 +9,6 @@ from nl_lightning import NeuralLogUCB2
 from nl_lightning.runs.checkpoints import check_checkpoint
 from nl_lightning.runs.directory import RunDirectory
 from nl_lightning.runs.recorder import Recorder
-from nl_lightning.runs.summary import agent_name
 from tests.conftest import Fit
 
 
@@ -49,7 +48,7 @@ def test_an_agent_is_called_by_its_own_name_or_its_class() -> None:
     class Inherits(NeuralLogUCB2):
         pass
 
-    assert [agent_name(kind) for kind in (NeuralLogUCB2, Named, Inherits)] == [
+    assert [kind.name for kind in (NeuralLogUCB2, Named, Inherits)] == [
         "NeuralLog-UCB-2",
         "my agent",
         "Inherits",

@@ -71,9 +71,9 @@ def test_an_agent_is_loaded_with_its_own_settings(agent: PatientUCB, checkpoint:
     [
         (None, "holds the agent 'Patient-UCB', which does not come with nl_lightning; give its class with --model"),
         ("PatientUCB", "--model must be the import path of a class, like my_module.MyAgent; got 'PatientUCB'"),
-        ("nosuch.Agent", "--model nosuch.Agent cannot be imported (ModuleNotFoundError: No module named 'nosuch')"),
-        ("tests.support.own_agents.Nosuch", "--model tests.support.own_agents.Nosuch cannot be imported"),
-        ("tests.support.own_agents.NoAgent", "NoAgent is not an agent: expected a subclass of nl_lightning"),
+        ("nosuch.Agent", "'nosuch.Agent' cannot be imported (ModuleNotFoundError: No module named 'nosuch')"),
+        ("tests.support.own_agents.Nosuch", "'tests.support.own_agents.Nosuch' cannot be imported"),
+        ("tests.support.own_agents.NoAgent", "NoAgent' is no subclass of Agent"),
         ("tests.support.own_agents.torch_is_no_class", "cannot be imported"),
         (
             "tests.support.own_agents.OtherUCB",
@@ -103,7 +103,7 @@ def test_a_module_that_breaks_is_refused(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SystemExit):
         main(["evaluate", f"--log={log.path}", f"--checkpoint={checkpoint}", "--model=broken_agents.Agent"])
-    assert "broken_agents.Agent cannot be imported (RuntimeError: out of order)" in capsys.readouterr().err
+    assert "broken_agents.Agent' cannot be imported (RuntimeError: out of order)" in capsys.readouterr().err
 
 
 def test_a_checkpoint_does_not_choose_what_is_imported(checkpoint: Path, tmp_path: Path) -> None:
