@@ -7,7 +7,9 @@ import torch
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.agents.base import Agent
+from nl_lightning.agents.exploration import Exploration
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.imports import overridden
 from nl_lightning.core.statistics import CLICK_LEVEL
 from nl_lightning.rollout.data import BanditData
 from replay.evaluation.estimators import monte_carlo_error
@@ -123,8 +125,9 @@ def describe(evaluation: Evaluation, log: Log, settings: ReplaySettings) -> dict
     agent, features = evaluation.agent, evaluation.features
     results = evaluation.results()
     exact = None
-    # what an agent with a choice of its own would show is not known for all sets of candidates
-    if "world" in log.description and not agent.own_choice:
+    # an exact value needs the scores to decide: an agent or a rule with a choice of its own has none
+    decided = not agent.own_choice and not overridden(agent.exploration, Exploration, "choose")
+    if "world" in log.description and decided:
         world = SimulatedWorld.from_description(log.description)
         exact = exact_ctr(agent, features, world, settings.protocol, settings.arms, draws=200).tolist()
     replicas = []

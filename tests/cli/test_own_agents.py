@@ -97,7 +97,7 @@ def test_own_agents_are_compared_with_those_of_the_paper(capsys: pytest.CaptureF
         ("broken_agents.Agent", "No module named 'no_such_package'"),
         (
             "my_agents.Missing",
-            "'my_agents.Missing' cannot be imported (AttributeError: module 'my_agents' has no attribute 'Missing')",
+            "'my_agents.Missing' cannot be imported (AttributeError: ",
         ),
         ("my_agents.Stranger", "'my_agents.Stranger' is no subclass of Agent"),
         ("my_agents.number", "'my_agents.number' is no subclass of Agent"),

@@ -63,7 +63,7 @@ def many(given: Simulated, protocol: Protocol, arms: int, c: float | None = None
     frozen = FrozenAgent(given.agent, given.features)
     columns: list[list[Tensor]] = [[], [], [], []]
     for batch in batches(given.log, given.features, ReplaySettings(protocol, arms, c, 0), 1):
-        match = frozen.picked(frozen.look_up(batch), batch)[0] == batch.logged
+        match = next(frozen.choices(batch, 1))[0] == batch.logged
         for column, values in zip(columns, (match, batch.click, batch.propensity, batch.kept), strict=True):
             column.append(values)
     match, click, propensity, counts = (torch.cat(column).view(LOGS, ROWS) for column in columns)
