@@ -207,8 +207,7 @@ class DealLoader:
     def __init__(self, environment: Simulation, rounds: int) -> None:
         self.environment, self.rounds = environment, rounds
 
-    def __len__(self) -> int:
-        return -(-self.rounds // self.BLOCK)
+    # without a length: an environment may deal fewer rounds than asked for, and none is left out
 
     def __iter__(self) -> Iterator[Deal]:
         first, stop = self.rounds, 2 * self.rounds
