@@ -16,9 +16,9 @@ from nl_lightning.core.types import History
 from nl_lightning.environments import Synthetic
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.runs.recorder import Recorder
-from tests.agents.test_agents import VARIANTS, make
-from tests.conftest import QUIET, Keep
 from tests.support.cli import H1, SMALL, fails
+from tests.support.fits import QUIET, Keep
+from tests.support.small_agents import VARIANTS, make
 
 KNOWN = {str(name) for literal in get_args(_PRECISION_INPUT) for name in get_args(literal)}
 """Every precision that Lightning takes."""

@@ -22,7 +22,7 @@ from benchmarks.peers.process import OURS, Failed, Process
 from benchmarks.peers.side_by_side import measure
 from nl_lightning import NeuralLogUCB2
 from replay.formats.obd import sample as csv_sample
-from tests.conftest import Fit
+from tests.support.fits import Fit
 
 
 def measured(contender: Contender, seconds: list[float], **told: Any) -> dict[str, Any]:

@@ -31,13 +31,13 @@ from replay.protocol.candidates import Protocol
 from replay.protocol.events import CandidateEvents, ReplaySettings
 from replay.protocol.features import Features
 from replay.simulation.simulated_world import SimulatedWorld
-from tests.agents.test_agents import SETTINGS, VARIANTS, deal, make
-from tests.conftest import QUIET, Keep
 from tests.support.cli import H1, fails
 from tests.support.cli import SMALL as FEW
 from tests.support.device_modes import PRETENDED, Accelerator, ExplicitDevices, host_pulls
+from tests.support.fits import QUIET, Keep
 from tests.support.replay_agents import learner as make_for_log
 from tests.support.replay_logs import SMALL, write_log
+from tests.support.small_agents import SETTINGS, VARIANTS, deal, make
 
 ACCELERATORS = ["pretended", "cuda"]
 

@@ -19,7 +19,7 @@ from replay.logs.reader import Log
 from replay.protocol.events import ReplaySettings
 from replay.protocol.features import Features
 from replay.simulation.simulated_world import SimulatedWorld
-from tests.conftest import QUIET
+from tests.support.fits import QUIET
 from tests.support.replay_logs import SMALL, damaged, write_log
 
 REMOTE = "fsspec+memory://bucket/logs/a"
