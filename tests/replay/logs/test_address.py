@@ -108,7 +108,7 @@ def test_what_a_file_system_refuses_is_told(log: Log, monkeypatch: pytest.Monkey
         with pytest.raises(InputError, match=f"{REMOTE.split(':')[1]} cannot be reached .ACCESS_DENIED.*credentials"):
             Log(REMOTE)
     remote = Log(REMOTE)
-    monkeypatch.setattr(memory, "_open", refused)
+    monkeypatch.setattr(memory, "open", refused)
     with pytest.raises(InputError, match="events-00000.parquet is not a complete Parquet file .ACCESS_DENIED"):
         remote.read(remote.groups[0])
 
