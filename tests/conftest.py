@@ -1,5 +1,5 @@
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
@@ -8,10 +8,9 @@ import torch
 from hypothesis import settings
 
 from nl_lightning.agents.base import Agent
-from nl_lightning.agents.callbacks import RoundCallback
-from nl_lightning.core.types import History
 from nl_lightning.environments import Synthetic
 from nl_lightning.rollout.data import BanditData
+from tests.support.fits import QUIET, Fit, Keep
 from tests.support.shared_data import SHARED
 
 # The machine is noisy: no test is timed. CI tries the same examples every time, people try new ones.
@@ -37,34 +36,6 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("NL_LIGHTNING_DATA", str(SHARED))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
-
-
-QUIET: dict[str, Any] = {
-    "max_epochs": 1,
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
-"""Trainer flags of a fit that only a test looks at."""
-
-
-class Keep(RoundCallback):
-    """Keeps every round of a fit."""
-
-    def __init__(self) -> None:
-        self.blocks: list[History] = []
-
-    def on_rounds_end(self, trainer: L.Trainer, agent: Agent, history: History) -> None:
-        self.blocks.append(history)
-
-    def __getattr__(self, name: str) -> torch.Tensor:
-        if name.startswith("_") or not self.__dict__.get("blocks"):
-            raise AttributeError(name)
-        return torch.cat([getattr(block, name) for block in self.blocks], dim=-1)
-
-
-Fit = Callable[..., tuple[Agent, Keep]]
 
 
 @pytest.fixture

@@ -8,8 +8,10 @@ from pathlib import Path
 
 PEERS = ("calvera", "agilerl", "obp", "contextualbandits")
 
-_PINS = Path(__file__).parent / "pins"
-_ENVIRONMENTS = Path(__file__).parents[2] / ".peers"
+PINS = Path(__file__).parent / "pins"
+"""A file for every peer, of the packages it needs."""
+ENVIRONMENTS = Path(__file__).parents[2] / ".peers"
+"""An environment for every peer."""
 
 
 class NotInstalled(Exception):
@@ -18,7 +20,7 @@ class NotInstalled(Exception):
 
 def python_of(peer: str) -> Path:
     """The interpreter of a peer's environment, which is made if it is not there, or if its pins have changed."""
-    pins, directory = _PINS / f"{peer}.txt", _ENVIRONMENTS / peer
+    pins, directory = PINS / f"{peer}.txt", ENVIRONMENTS / peer
     python, ready = directory / "bin" / "python", directory / ".ready"
     wanted = hashlib.sha256(pins.read_bytes()).hexdigest()
     if ready.exists() and ready.read_text() == wanted:
@@ -37,7 +39,7 @@ def python_of(peer: str) -> Path:
 
 def version_of(peer: str) -> str:
     """The pinned version."""
-    (line,) = (line for line in (_PINS / f"{peer}.txt").read_text().splitlines() if line.startswith(f"{peer}=="))
+    (line,) = (line for line in (PINS / f"{peer}.txt").read_text().splitlines() if line.startswith(f"{peer}=="))
     return line.partition("==")[2]
 
 

@@ -31,7 +31,7 @@ from nl_lightning.agents.radii import Radius
 from nl_lightning.agents.theory import Constants, Theory
 from nl_lightning.agents.trainer_flags import check as check_trainer
 from nl_lightning.core.checks import check_arms, check_finite, check_reward, check_same_agent
-from nl_lightning.core.errors import TrainNNDiverged
+from nl_lightning.core.errors import InputError, TrainNNDiverged
 from nl_lightning.core.imports import overridden
 from nl_lightning.core.link import SLOPE_BOUND, mu, slope
 from nl_lightning.core.replicas import SETTINGS, PerReplica, ReplicaSettings, SettingName, Share, per_replica
@@ -236,7 +236,8 @@ class Agent(L.LightningModule):
         nothing = torch.zeros_like(self.lam)
         self.register_buffer("effective_dimension", nothing)
         self.register_buffer("radius", self.radius_at(nothing))
-        check_finite("The radius, which follows from nu, lam, kappa and S,", self.radius_at(nothing + 1))
+        if not self.radius_at(nothing + 1).isfinite().all():
+            raise InputError("The radius overflows with these values of nu, lam, kappa and S; take less extreme ones.")
 
     def _derive(self) -> None:
         """What follows from the settings and the precision."""

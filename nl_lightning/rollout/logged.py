@@ -102,7 +102,7 @@ class LoggedBlock:
         self._steps: list[tuple[Tensor, ...]] = []
         self._windows: list[Window] = []
         self.click, self._logged = deal.reward[..., 0].flatten(), deal.logged.flatten()
-        self._features, self._rows = deal.arms.flatten(0, 1), deal.event.flatten()
+        self._features, self._rows = deal.arms.flatten(0, 1), deal.event.flatten().to(device)
         rows = zip(self.subset.listed, deal.event, strict=True)
         noise = [agent.noise.of_rows(replica, events, self.arms) for replica, events in rows]
         uniform = torch.stack([u for u, _ in noise]).to(agent.lam)
@@ -268,7 +268,7 @@ class LoggedBlock:
             bonus=to_all(bonus),
             radius=to_all(radius),
             effective_dimension=to_all(dimension),
-            event=to_all(self._rows.to(where.device)[where]),
+            event=to_all(self._rows[where]),
             filled=to_all(accepted),
         )
 

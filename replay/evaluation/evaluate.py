@@ -65,8 +65,10 @@ def _build(checkpoint: Path, name: str, model: type[Agent] | None, stored: dict[
             f"{checkpoint} holds the agent {name!r}, but {chosen.__module__}.{chosen.__qualname__} is the agent "
             f"{getattr(chosen, 'name', None)!r}; give the class that was trained."
         )
+    # a run of the command line also stores notes of Lightning's own, such as _class_path
+    settings = {key: value for key, value in stored["hyper_parameters"].items() if not key.startswith("_")}
     try:
-        agent = chosen(**stored["hyper_parameters"])
+        agent = chosen(**settings)
     except TypeError as error:
         raise InputError(
             f"{chosen.__qualname__} cannot be built with the settings in {checkpoint} ({error})."

@@ -9,33 +9,8 @@ from scipy import stats
 
 from nl_lightning import AGENTS, LogisticUCB1, NeuralLogTS1, NeuralLogTS2, NeuralLogUCB1, NeuralLogUCB2
 from nl_lightning.agents.base import Agent, LinearAgent
+from tests.support.small_agents import ARMS, DIM, SETTINGS, VARIANTS, deal, make
 from tests.support.twin import NAMES, Twin
-
-SETTINGS = {"nu": [0.3, 1.0], "lam": [0.5, 2.0], "kappa": [6.0, 20.0], "S": [1.0, 0.7]}
-DIM, ARMS = 4, 5
-
-
-VARIANTS = [(name, design) for name in AGENTS for design in ("diagonal", "full")]
-VARIANTS += [(name, "theory") for name in AGENTS if name.startswith("NeuralLog")]
-"""Every agent with each of its design matrices; that of theory mode is one of them."""
-
-
-def make(name: str, depth: int = 2, design: str = "diagonal", **settings: object) -> Agent:
-    size = {} if issubclass(AGENTS[name], LinearAgent) else {"width": 6, "depth": depth}
-    if design == "theory":
-        settings = {"mode": "theory", "horizon": 100, **{k: v for k, v in settings.items() if k not in ("nu", "lam")}}
-    else:
-        settings["design"] = design
-    return AGENTS[name](DIM, **size, **settings)
-
-
-def deal(
-    seed: int, replicas: int, rounds: int, dtype: torch.dtype = torch.float64
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Arms (rounds, R, K, d) and rewards (rounds, R)."""
-    g = torch.Generator().manual_seed(seed)
-    arms = 2 * torch.rand(rounds, replicas, ARMS, DIM, generator=g, dtype=torch.float64) - 1
-    return arms.to(dtype), torch.randint(2, (rounds, replicas), generator=g)
 
 
 def cases() -> list[tuple[str, int, str]]:

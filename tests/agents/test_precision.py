@@ -1,12 +1,11 @@
 """32-true and 64-true change the network and the buffer alone; half precision is refused, with the reason."""
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import lightning as L
 import pytest
 import torch
-from lightning.fabric.connector import _PRECISION_INPUT
 
 from nl_lightning import NeuralLogTS2, NeuralLogUCB2
 from nl_lightning.agents.base import Agent
@@ -16,11 +15,12 @@ from nl_lightning.core.types import History
 from nl_lightning.environments import Synthetic
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.runs.recorder import Recorder
-from tests.agents.test_agents import VARIANTS, make
-from tests.conftest import QUIET, Keep
 from tests.support.cli import H1, SMALL, fails
+from tests.support.fits import QUIET, Keep
+from tests.support.small_agents import VARIANTS, make
 
-KNOWN = {str(name) for literal in get_args(_PRECISION_INPUT) for name in get_args(literal)}
+TAKEN = get_args(get_type_hints(L.Trainer.__init__)["precision"])
+KNOWN = {str(name) for literal in TAKEN for name in get_args(literal)}
 """Every precision that Lightning takes."""
 FULL = {"32", "32-true", "64", "64-true"}
 REASON = "use 32-true or 64-true"

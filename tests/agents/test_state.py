@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nl_lightning.core.errors import InputError, TrainNNDiverged
-from tests.agents.test_agents import DIM, SETTINGS, VARIANTS, deal, make
+from tests.support.small_agents import DIM, SETTINGS, VARIANTS, deal, make
 
 
 @pytest.mark.parametrize(("name", "design"), VARIANTS)

@@ -14,8 +14,8 @@ from nl_lightning.core.errors import InputError, TrainNNDiverged
 from nl_lightning.designs.adaptive import AdaptiveDesign
 from nl_lightning.models.mlp import MLP, Factors
 from nl_lightning.models.training import Descent, descend
-from tests.agents.test_agents import deal
-from tests.conftest import Fit
+from tests.support.fits import Fit
+from tests.support.small_agents import deal
 from tests.support.theory_twin import NAMES, TheoryTwin
 
 REPLICAS = {"kappa": [6.0, 20.0], "S": [1.0, 0.6]}

@@ -22,7 +22,7 @@ from benchmarks.peers.process import OURS, Failed, Process
 from benchmarks.peers.side_by_side import measure
 from nl_lightning import NeuralLogUCB2
 from replay.formats.obd import sample as csv_sample
-from tests.conftest import Fit
+from tests.support.fits import Fit
 
 
 def measured(contender: Contender, seconds: list[float], **told: Any) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def test_settings_are_of_their_grids() -> None:
 
 def test_all_peers_are_pinned() -> None:
     for peer in PEERS:
-        pins = (Path(install.__file__).parent / "pins" / f"{peer}.txt").read_text().splitlines()
+        pins = (install.PINS / f"{peer}.txt").read_text().splitlines()
         assert all("==" in line for line in pins if not line.startswith("#"))
         assert version_of(peer)
 
@@ -179,8 +179,8 @@ def test_a_peer_that_does_not_install_is_measured_as_such(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "nobody.txt").write_text("nl-lightning-has-no-such-peer==1.0\n")
-    monkeypatch.setattr(install, "_PINS", tmp_path)
-    monkeypatch.setattr(install, "_ENVIRONMENTS", tmp_path / "environments")
+    monkeypatch.setattr(install, "PINS", tmp_path)
+    monkeypatch.setattr(install, "ENVIRONMENTS", tmp_path / "environments")
     with pytest.raises(NotInstalled, match="nl-lightning-has-no-such-peer"):
         python_of("nobody")
     nobody = Contender("nobody at work", "nobody", "online", {}, "", 2)

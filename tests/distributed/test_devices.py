@@ -4,8 +4,7 @@ The same tests run on the CPU, on a pretended accelerator (``device_modes``), an
 which has no float64, agents refuse to go: see the last tests.
 """
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,14 @@ import yaml
 from lightning.pytorch.accelerators import MPSAccelerator
 from torch import Tensor
 
-from nl_lightning.agents import radii
+from nl_lightning import NeuralLogUCB2
 from nl_lightning.agents.base import Agent
 from nl_lightning.cli.main import main
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.types import Deal, Window
 from nl_lightning.environments import Environment, Synthetic
 from nl_lightning.rollout.data import BanditData
+from nl_lightning.rollout.loop import play as play_rounds
 from nl_lightning.runs.recorder import Recorder
 from replay import ReplayLog
 from replay.evaluation.estimators import Estimate
@@ -31,13 +32,14 @@ from replay.protocol.candidates import Protocol
 from replay.protocol.events import CandidateEvents, ReplaySettings
 from replay.protocol.features import Features
 from replay.simulation.simulated_world import SimulatedWorld
-from tests.agents.test_agents import SETTINGS, VARIANTS, deal, make
-from tests.conftest import QUIET, Keep
 from tests.support.cli import H1, fails
 from tests.support.cli import SMALL as FEW
 from tests.support.device_modes import PRETENDED, Accelerator, ExplicitDevices, host_pulls
+from tests.support.fits import QUIET, Keep
+from tests.support.paths import ROOT
 from tests.support.replay_agents import learner as make_for_log
 from tests.support.replay_logs import SMALL, write_log
+from tests.support.small_agents import SETTINGS, VARIANTS, deal, make
 
 ACCELERATORS = ["pretended", "cuda"]
 
@@ -58,24 +60,36 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
     return write_log(tmp_path_factory.mktemp("logs") / "log", SimulatedWorld(**SMALL), 1100, group=300)
 
 
+class Checked(Keep):
+    """Also counts how often a guess was checked, where rounds are looked ahead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checks, self.windows = 0, 0
+
+    def on_window_end(self, trainer: L.Trainer, agent: Agent, window: Window) -> None:
+        self.checks, self.windows = self.checks + window.checks, self.windows + 1
+
+
 def same(found: Tensor, expected: Tensor) -> None:
     """Of two devices: other hardware may round otherwise, a pretended one is the CPU."""
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-9, atol=1e-11)
 
 
-def play(agent: Agent, environment: Environment, rounds: int, directory: Path | None = None) -> Keep:
-    """A fit without a Trainer's strategy, which would move the agent to a device that Lightning knows of."""
-    keep, data = Keep(), BanditData(environment, rounds)
+def play(agent: Agent, environment: Environment, rounds: int, directory: Path | None = None) -> Checked:
+    """A fit without a Trainer's loops, which would move the agent to a device that Lightning knows of."""
+    keep, data = Checked(), BanditData(environment, rounds)
     recorders = [] if directory is None else [Recorder(directory)]
     trainer: Any = L.Trainer(**QUIET, enable_checkpointing=False, callbacks=[keep, *recorders])
     trainer.strategy.connect(agent)
+    trainer.datamodule, data.trainer, agent.trainer = data, trainer, trainer
     trainer.callbacks.extend(agent.configure_callbacks())
-    trainer.datamodule, data.trainer = data, trainer
+    trainer.strategy.setup_optimizers(trainer)
     data.setup("fit")
     for recorder in recorders:
         recorder.setup(trainer, agent, "fit")
-    for batch in data.train_dataloader():
-        agent._train_nn(batch.x, batch.reward, batch.resting)
+    for number, batch in enumerate(data.train_dataloader()):
+        agent.training_step(batch, number)
     return keep
 
 
@@ -83,9 +97,9 @@ def simulated(name: str, design: str, **settings: Any) -> Agent:
     return make(name, design=design, **{"steps": 3, "update_every": 20, **SETTINGS, **settings}).double()
 
 
-def logged(name: str, design: str) -> Agent:
+def logged(name: str, design: str, **settings: Any) -> Agent:
     kind = {"mode": "theory"} if design == "theory" else {"design": design}
-    return make_for_log(name, replicas=2, **kind)
+    return make_for_log(name, replicas=2, **kind, **settings)
 
 
 def problem() -> Synthetic:
@@ -142,8 +156,8 @@ def test_a_log_that_ends_at_once(device: torch.device, log: Log) -> None:
     agent, environment = logged("NeuralLog-UCB-2", "diagonal").to(device), ReplayLog(str(log.path))
     environment.prepare(agent.settings.seeds, agent.network.weights[0])
     with ExplicitDevices(), torch.inference_mode():
-        environment.play(agent, 0, 10**6, lambda played: None)
-        history = environment.play(agent, 10**6, 10, lambda played: None)
+        play_rounds(agent, environment, 0, 10**6, lambda played: None)
+        history = play_rounds(agent, environment, 10**6, 10, lambda played: None)
     assert len(history.t) == 0
     assert history.score.device == history.x.device == device
 
@@ -183,114 +197,111 @@ def test_an_agent_is_made_where_torch_makes_modules(name: str, design: str, devi
 # ---- where the host and the device wait for each other --------------------------------------------------------------
 
 
-def by_function(found: Counter[str]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for place, times in found.items():
-        counts[place.split(":")[0]] += times
-    return counts
+def simulation_pulls(agent: Agent, calls: int) -> int:
+    """Waits in a simulation of so many calls of TrainNN, but for checks of a guess, of which there are few."""
+    with host_pulls(agent.device) as found:
+        keep = play(agent, problem(), calls * agent.update_every)
+    if keep.windows:
+        assert calls <= keep.checks <= 5 * calls
+    return found.total() - keep.checks
 
 
 @pytest.mark.parametrize("device", ACCELERATORS, indirect=True)
 @pytest.mark.parametrize(("name", "design"), VARIANTS)
-@pytest.mark.parametrize(("every", "steps"), [(20, 3), (30, 7)])
-def test_nothing_waits_between_two_rounds_or_two_steps(
-    name: str, design: str, every: int, steps: int, device: torch.device
-) -> None:
-    """Two calls of TrainNN: once for both, once a call, and not once a round or a gradient step.
+def test_nothing_waits_between_two_rounds_or_two_steps(name: str, design: str, device: torch.device) -> None:
+    """Two calls of TrainNN: as many waits with half as many rounds again and twice as many gradient steps."""
+    small, large = (simulated(name, design, update_every=every, steps=steps) for every, steps in ((20, 3), (30, 7)))
+    pulls = simulation_pulls(small.to(device), calls=2)
+    assert pulls == simulation_pulls(large.to(device), calls=2)
+    # how many rounds the agent knew before; of the 256 rounds that the CPU has dealt and drawn numbers for, their
+    # arms, rewards, regrets and numbers, and whether the arms are finite
+    a_fit = 1 + 3 + 1 + small.exploration.stochastic + 1
+    # whether the scores are finite, how long the buffer is, whether TrainNN has diverged
+    assert pulls <= a_fit + 2 * 3
 
-    Rounds that are played at once wait for each check of a guess, of which there are few.
-    """
-    agent = simulated(name, design, update_every=every, steps=steps).to(device)
-    with host_pulls(device) as found:
-        play(agent, problem(), 2 * every)
-    # what the CPU has drawn and dealt for 256 rounds; arms are looked at as the agent gets them
-    once_a_chunk = {"environment._chunk": 3, "randomness.rounds": 1 + agent.exploration.stochastic}
-    counts = by_function(found)
-    if design == "diagonal":
-        checks = counts.pop("ahead._differ")
-        assert 2 <= checks <= 2 * 5
-    else:
-        # the rounds' numbers go to the device
-        assert counts.pop("environment._one_by_one") == 2
-    once_a_block = {
-        # are the scores finite (and once the chunk's arms), how long is the buffer, has TrainNN diverged
-        "checks.check_finite": 2 + 1,
-        "buffer.rows": 2,
-        "learner._train_nn": 2,
-    }
-    # how many rounds the agent knew before
-    once_a_fit = {"data.setup": 1}
-    assert counts == Counter({**once_a_fit, **once_a_chunk, **once_a_block})
+
+class CountedLog(ReplayLog):
+    """Counts the blocks of events that it hands out."""
+
+    dealt = 0
+
+    def next_events(self, missing: Sequence[int], window: int, most: int, subset: bool) -> Deal | None:
+        deal = super().next_events(missing, window, most, subset)
+        self.dealt += deal is not None
+        return deal
 
 
 @pytest.mark.parametrize("device", ACCELERATORS, indirect=True)
 @pytest.mark.parametrize(("name", "design"), VARIANTS)
-def test_nothing_waits_between_two_events(name: str, design: str, device: torch.device, log: Log) -> None:
-    agent = logged(name, design).to(device)
-    with host_pulls(device) as found:
-        play(agent, ReplayLog(str(log.path)), 60)
-    counts = by_function(found)
-    inside = {place.split(": ", 1)[1] for place in found if place.startswith("matching.play_block")}
-    if design == "diagonal":
-        # many events at once: whether there are more of them, and each check of a guess
-        assert not inside
-        checks, windows = counts.pop("foreseen.foresee"), counts.pop("foreseen.play_block_ahead")
-        assert checks + windows < 60
-    else:
-        # behind so many steps as are needed at least; and behind the block
-        assert inside == {
-            "while needed := int(torch.minimum(missing, end - start).max()):",
-            "row=block.row.to(device).flatten()[where],",
-        }
-    block = {
-        # the events of a block, and what the log needs to know of it
-        *("environment.play", "environment._block", "environment._group", "environment.<genexpr>"),
-        *("environment.<listcomp>", "features.to", "matching.play_block", "matching.history"),
-        # the same as in a simulation
-        *("data.setup", "checks.check_finite", "buffer.rows", "learner._train_nn"),
-        # whose log has ended is not trained
-        "learner._moving",
-    }
-    assert set(counts) <= block
+def test_nothing_waits_between_two_events(name: str, design: str, device: torch.device, tmp_path: Path) -> None:
+    """Three times as many events are accepted, and there are three times as many gradient steps."""
+    log = write_log(tmp_path / "log", SimulatedWorld(**SMALL), 1500, group=1500)
+    # its columns, what is known of its places, its random numbers
+    a_block = 30
+    pulls = []
+    for rounds, steps in ((20, 4), (60, 12)):
+        agent = logged(name, design, update_every=rounds, steps=steps).to(device)
+        environment = CountedLog(str(log.path))
+        with host_pulls(device) as found:
+            keep = play(agent, environment, rounds)
+        assert agent.rounds.tolist() == [rounds, rounds]
+        assert environment.dealt <= 2
+        # each window asks whether there are more events, and checks its guesses
+        looked = keep.windows + keep.checks
+        pulls.append(found.total() - looked - a_block * environment.dealt)
+    assert looked < 60
+    few, many = pulls
+    # now and then, whether a block has more events, and whether the buffer has room
+    assert many <= few + 5
+    # what a fit, its row group and its call of TrainNN take
+    assert few <= 20
 
 
 @pytest.mark.parametrize("device", ACCELERATORS, indirect=True)
-@pytest.mark.parametrize("S", [3.0, [3.0, 10.0]])
-def test_the_number_of_steps_of_theory_mode_is_asked_once_a_call(S: Any, device: torch.device) -> None:
-    agent = make("NeuralLog-UCB-2", design="theory", S=S).to(device)
-    arms, rewards = deal(1, replicas=agent.replicas, rounds=3)
-    for t in range(3):
-        agent.observe(agent.act(arms[t]), rewards[t])
-    with host_pulls(device) as found:
-        agent.train_nn()
-    expected = {"buffer.rows": 1, "theory.descent": 1, "training.descend": 1, "learner._train_nn": 1}
-    assert by_function(found) == Counter(expected)
+def test_the_number_of_steps_of_theory_mode_is_asked_once_a_call(device: torch.device) -> None:
+    """However many there are, and also where they differ between replicas."""
+    steps, pulls = [], []
+    for settings in ({"S": 3.0}, {"S": [3.0, 10.0]}, {"S": 3.0, "C4": 5.0}):
+        agent = make("NeuralLog-UCB-2", design="theory", **settings).to(device)
+        arms, rewards = deal(1, replicas=agent.replicas, rounds=3)
+        for t in range(3):
+            agent.observe(agent.act(arms[t]), rewards[t])
+        steps.append(int(agent.formulas.descent(None, None, 100, tuple(agent.initial_weights)).steps.max()))
+        with host_pulls(device) as found:
+            agent.train_nn()
+        pulls.append(found.total())
+    assert len({*steps}) == 3
+    # how long the buffer is, how many steps the Condition asks for, how many the longest replica takes, and whether
+    # TrainNN has diverged
+    assert len({*pulls}) == 1
+    assert pulls[0] <= 4
 
 
 # ---- the modes themselves -------------------------------------------------------------------------------------------
 
 
-def slip(monkeypatch: pytest.MonkeyPatch, expression: str) -> Agent:
+def slip(expression: str) -> Agent:
     """An agent on the pretended device whose radius is computed with a mistake, as if that stood in the project."""
-    code = compile(f"def at(self, d):\n    return plain(self, d) + {expression}", radii.__file__, "exec")
-    names: dict[str, Any] = {"plain": radii.Radius.at, "torch": torch}
-    exec(code, names)
+    code = f"def radius_at(self, d):\n    return NeuralLogUCB2.radius_at(self, d) + ({expression} if self.slips else 0)"
+    names: dict[str, Any] = {"NeuralLogUCB2": NeuralLogUCB2, "torch": torch}
+    exec(compile(code, ROOT / "nl_lightning" / "slip.py", "exec"), names)
     # whose rounds are played one by one
-    agent = simulated("NeuralLog-UCB-2", "full").to(PRETENDED)
-    monkeypatch.setattr(radii.Radius, "at", names["at"])
+    made = type("Slip", (NeuralLogUCB2,), {"radius_at": names["radius_at"], "slips": False})
+    agent: Any = made(4, width=6, design="full", steps=3, update_every=20, **SETTINGS).double().to(PRETENDED)
+    agent.slips = True
     return agent
 
 
 @pytest.mark.parametrize(
     ("expression", "text"),
     [
-        ("torch.ones(2, dtype=d.dtype)", "torch.ones without device= in radii.at"),
-        ("torch.ones(2, dtype=d.dtype, device='cpu')", "tensors on two devices in radii.at"),
+        ("torch.ones(2, dtype=d.dtype)", "torch.ones without device= in slip.radius_at"),
+        ("torch.ones(2, dtype=d.dtype, device='cpu')", "tensors on two devices in slip.radius_at"),
     ],
 )
-def test_a_tensor_in_the_wrong_place_is_found(expression: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensor_in_the_wrong_place_is_found(expression: str, text: str) -> None:
     with Accelerator():
-        agent = slip(monkeypatch, expression)
+        agent = slip(expression)
         with pytest.raises(AssertionError, match=text), ExplicitDevices():
             play(agent, problem(), 20)
 
@@ -299,12 +310,12 @@ def test_a_tensor_in_the_wrong_place_is_found(expression: str, text: str, monkey
     "expression",
     ["float(d[0])", "d.tolist()[0]", "d.cpu().to(d)", "d.sum().item()", "(0 if d[0] else 1)", "d[d > 1].sum()"],
 )
-def test_a_wait_is_found(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_is_found(expression: str) -> None:
     with Accelerator():
-        agent = slip(monkeypatch, expression)
+        agent = slip(expression)
         with host_pulls(PRETENDED) as found:
             play(agent, problem(), 20)
-    assert by_function(found)["radii.at"] >= 20
+    assert sum(times for place, times in found.items() if place.startswith("slip.radius_at")) >= 20
 
 
 # ---- MPS ------------------------------------------------------------------------------------------------------------

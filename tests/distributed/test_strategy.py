@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from nl_lightning import NeuralLogTS2, NeuralLogUCB2
 from nl_lightning.cli.main import main
+from nl_lightning.core.types import View
 from nl_lightning.distributed.strategy import share_of
 from nl_lightning.runs.directory import RunDirectory
 from replay.simulation.simulated_world import SimulatedWorld
@@ -149,9 +150,9 @@ class Scaled(NeuralLogUCB2):
         super().__init__(dim, **settings)
         self.factor = factor
 
-    def score(self, mean: torch.Tensor, factors: Any, normal: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        _, bonus = super().score(mean, factors, normal)
-        return mean + self.factor * bonus, self.factor * bonus
+    def score(self, view: View, replicas: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        _, bonus = super().score(view, replicas)
+        return view.mean + self.factor * bonus, self.factor * bonus
 
 
 def test_a_part_of_a_users_agent_is_one_too() -> None:

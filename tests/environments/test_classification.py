@@ -21,7 +21,7 @@ from nl_lightning.environments import Classification, Environment, Synthetic
 from nl_lightning.environments.classification import averaged, category_values, order, scaled
 from nl_lightning.environments.datasets import DATASETS, load
 from nl_lightning.rollout.data import BanditData
-from tests.conftest import QUIET
+from tests.support.fits import QUIET
 from tests.support.shared_data import shared_file
 
 DOUBLE = torch.empty(0, dtype=torch.float64)

@@ -17,7 +17,7 @@ from nl_lightning.experiments import fits, paper, parts, shared
 from nl_lightning.experiments.parts import Part
 from nl_lightning.experiments.pool import Tick
 from nl_lightning.experiments.results import AgentResult
-from tests.conftest import Fit
+from tests.support.fits import Fit
 
 SMALL = paper.Scale(seeds=2, tuning_seeds=2, horizon=100, grid=(0.1, 100.0), replay_seeds=2, events=1000)
 """lam = 100 diverges at the first call of TrainNN: lr * lam >= 1."""

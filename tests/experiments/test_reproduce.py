@@ -17,7 +17,6 @@ import torch
 from nl_lightning.cli import reproduce as command
 from nl_lightning.cli.main import main
 from nl_lightning.core.errors import InputError
-from nl_lightning.environments import ChunkedSimulation, Deal
 from nl_lightning.experiments import obd, paper, parts, reproduce
 from nl_lightning.experiments.obd import ReplayPart
 from nl_lightning.experiments.paper import PAPER_AGENTS
@@ -27,18 +26,6 @@ from tests.support.launch import SECONDS, finish, start
 
 SMALL = paper.Scale(seeds=2, tuning_seeds=1, horizon=60, grid=(0.1, 100.0), replay_seeds=2, events=3000)
 TWO = ("Logistic-UCB-1", "NeuralLog-UCB-2")
-
-
-class Absent(ChunkedSimulation):
-    """A data set that is not there; that is seen when it is read."""
-
-    dim = 5
-
-    def reset(self, seeds: Sequence[int]) -> None:
-        raise InputError("nothing.parquet is not here; put it there.")
-
-    def deal_chunk(self, chunk: int) -> Deal:
-        raise AssertionError("nothing was prepared")
 
 
 def run(*arguments: str, jobs: int = 1) -> None:
@@ -61,7 +48,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         figure = paper.FIGURES[name]
         monkeypatch.setitem(paper.FIGURES, name, figure._replace(panels=figure.panels[panel : panel + 1], agents=TWO))
     figure = paper.FIGURES["fig2"]
-    panels = (figure.panels[0]._replace(environment=paper.Description("tests.experiments.test_reproduce.Absent", {})),)
+    panels = (figure.panels[0]._replace(environment=paper.Description("tests.support.absent_environment.Absent", {})),)
     monkeypatch.setitem(paper.FIGURES, "fig2", figure._replace(panels=panels))
     return tmp_path
 

@@ -27,8 +27,8 @@ from replay import ReplayLog, learning
 from replay.logs.reader import Log
 from replay.protocol.features import Features
 from replay.simulation.simulated_world import SimulatedWorld
-from tests.conftest import QUIET, Keep
 from tests.support import replay_twin as twin
+from tests.support.fits import QUIET, Keep
 from tests.support.replay_agents import learner, offered
 from tests.support.replay_logs import SMALL, frame, write_log
 

@@ -18,8 +18,8 @@ from nl_lightning.reporting.conclusion import conclude
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.runs.checkpoints import BesideCheckpointIO, Checkpoints
 from nl_lightning.runs.recorder import Recorder
-from tests.agents.test_agents import VARIANTS
-from tests.conftest import QUIET, Fit
+from tests.support.fits import QUIET, Fit
+from tests.support.small_agents import VARIANTS
 
 
 def make(name: str, design: str = "diagonal", **settings: Any) -> Agent:

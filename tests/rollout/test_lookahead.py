@@ -18,7 +18,7 @@ from nl_lightning.designs import DiagonalDesign
 from nl_lightning.environments import Synthetic
 from nl_lightning.rollout.dealt import DealtBlock
 from nl_lightning.rollout.loop import make_plan
-from tests.conftest import Fit
+from tests.support.fits import Fit
 
 
 def make(name: str, replicas: int, depth: int = 2, **settings: Any) -> Agent:

@@ -9,7 +9,7 @@ from nl_lightning import NeuralLogUCB2
 from nl_lightning.runs.checkpoints import check_checkpoint
 from nl_lightning.runs.directory import RunDirectory
 from nl_lightning.runs.recorder import Recorder
-from tests.conftest import Fit
+from tests.support.fits import Fit
 
 
 def small() -> NeuralLogUCB2:

@@ -15,8 +15,8 @@ from replay.__main__ import main
 from replay.evaluation.evaluate import evaluate, load
 from replay.protocol.events import ReplaySettings
 from replay.simulation.simulated_world import SimulatedWorld
-from tests.conftest import QUIET
 from tests.support import own_agents
+from tests.support.fits import QUIET
 from tests.support.launch import finish, start
 from tests.support.own_agents import PatientUCB
 from tests.support.replay_logs import SMALL, write_log

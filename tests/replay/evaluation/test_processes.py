@@ -29,8 +29,8 @@ from replay.logs.reader import Log
 from replay.protocol.events import CandidateEvents
 from replay.protocol.features import Features
 from replay.simulation.simulated_world import SimulatedWorld
-from tests.conftest import QUIET
 from tests.support.devices_worker import SETTINGS, agents, evaluated
+from tests.support.fits import QUIET
 from tests.support.paths import ROOT
 from tests.support.replay_logs import SMALL, damaged, write_log
 

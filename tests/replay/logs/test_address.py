@@ -19,7 +19,7 @@ from replay.logs.reader import Log
 from replay.protocol.events import ReplaySettings
 from replay.protocol.features import Features
 from replay.simulation.simulated_world import SimulatedWorld
-from tests.conftest import QUIET
+from tests.support.fits import QUIET
 from tests.support.replay_logs import SMALL, damaged, write_log
 
 REMOTE = "fsspec+memory://bucket/logs/a"
@@ -108,7 +108,7 @@ def test_what_a_file_system_refuses_is_told(log: Log, monkeypatch: pytest.Monkey
         with pytest.raises(InputError, match=f"{REMOTE.split(':')[1]} cannot be reached .ACCESS_DENIED.*credentials"):
             Log(REMOTE)
     remote = Log(REMOTE)
-    monkeypatch.setattr(memory, "_open", refused)
+    monkeypatch.setattr(memory, "open", refused)
     with pytest.raises(InputError, match="events-00000.parquet is not a complete Parquet file .ACCESS_DENIED"):
         remote.read(remote.groups[0])
 

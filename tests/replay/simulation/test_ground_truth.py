@@ -23,8 +23,8 @@ from replay.protocol.features import Features
 from replay.simulation import ground_truth as truth
 from replay.simulation.ground_truth import choice_probability, exact_ctr
 from replay.simulation.simulated_world import SimulatedWorld
-from tests.conftest import QUIET, Keep
 from tests.support import replay_twin as twin
+from tests.support.fits import QUIET, Keep
 from tests.support.replay_agents import offered, trained
 from tests.support.replay_logs import SMALL, write_log
 
