@@ -5,12 +5,17 @@ The public names are loaded when they are first used (PEP 562), so that importin
 """
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # A replica's result must not depend on its place among the others, but without this the last digits of MKL's batched
 # products depend on where in memory a factor begins. MKL reads it at its first product; it costs no time.
 os.environ.setdefault("MKL_CBWR", "AUTO")
+
+# OpenMP reads this when torch is loaded: see ``core.threads``.
+if "torch" not in sys.modules:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
     from nl_lightning.agents import (

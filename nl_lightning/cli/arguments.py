@@ -8,7 +8,7 @@ from nl_lightning.cli.agents import find_agent, is_import_path
 from nl_lightning.core.errors import InputError
 from nl_lightning.runs.directory import RunDirectory
 
-__all__ = ["expand_resume", "translate_model"]
+__all__ = ["expand_resume", "translate_model", "translate_threads"]
 
 
 def translate_model(arguments: list[str]) -> list[str]:
@@ -22,6 +22,11 @@ def translate_model(arguments: list[str]) -> list[str]:
             argument = f"{option}={_class_path(value)}"
         translated.append(argument)
     return translated
+
+
+def translate_threads(arguments: list[str]) -> list[str]:
+    """``--threads N`` is short for ``--data.threads N``."""
+    return [re.sub(r"^--threads(?==|$)", "--data.threads", argument) for argument in arguments]
 
 
 def _class_path(model: str) -> str:
@@ -43,7 +48,7 @@ def expand_resume(arguments: list[str]) -> list[str]:
     if not joined:
         return arguments
     run = RunDirectory(Path(joined[0]).resolve())
-    others = [a for a in rest if re.match(r"(-c|--(model|data|run|config))\b", a)]
+    others = [a for a in rest if re.match(r"(-c|--(model|data|run|config|threads))\b", a)]
     if others:
         raise InputError(f"--resume goes on with a run as it was; leave {' '.join(others)} out.")
     if not run.config.exists():

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from nl_lightning.agents import AGENTS, trainer_flags
 from nl_lightning.agents.base import Agent
-from nl_lightning.cli.arguments import expand_resume, translate_model
+from nl_lightning.cli.arguments import expand_resume, translate_model, translate_threads
 from nl_lightning.cli.loggers import complete_loggers
 from nl_lightning.core import lightning_logging
 from nl_lightning.core.checks import check_whole
@@ -234,6 +234,6 @@ def main(arguments: list[str]) -> None:
         seed_everything_default=False,
         auto_configure_optimizers=False,
         parser_class=BanditParser,
-        args=translate_model(expand_resume(arguments)),
+        args=translate_threads(translate_model(expand_resume(arguments))),
         parser_kwargs={"description": "Neural logistic bandits."},
     )

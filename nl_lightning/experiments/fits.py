@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lightning as L
+import torch
 import yaml
 from lightning.pytorch.loggers import Logger
 
@@ -144,7 +145,11 @@ def run(fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[L
             logger.log_hyperparams(yaml.safe_load(config))
         resumed = directory.checkpoint if directory.checkpoint.exists() else None
         try:
-            trainer.fit(agent, datamodule=BanditData(environment, fit.rounds), ckpt_path=resumed)
+            trainer.fit(
+                agent,
+                datamodule=BanditData(environment, fit.rounds, threads=torch.get_num_threads()),
+                ckpt_path=resumed,
+            )
         except TrainNNDiverged:
             # That every replica diverged is a result, too.
             recorder.record_divergence(trainer, agent)

@@ -16,6 +16,7 @@ from nl_lightning.core.checks import check_finite, check_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import overridden
 from nl_lightning.core.rng import CHUNK
+from nl_lightning.core.threads import default_threads
 from nl_lightning.core.types import Deal, Round, TrainingBatch, Window
 from nl_lightning.distributed.strategy import ReplicaStrategy, collected, gathered
 from nl_lightning.environments import Environment, LoggedEnvironment, Simulation
@@ -28,11 +29,17 @@ class BanditData(L.LightningDataModule):
     Args:
         environment: what deals the rounds.
         rounds: number T of rounds; it bounds the run.
+        threads: threads of torch while agents play and train; left out, OMP_NUM_THREADS where it is set, or else by the
+            size of the work: one, and more where matrix products are large.
     """
 
-    def __init__(self, environment: Environment, rounds: int = 2000) -> None:
+    def __init__(self, environment: Environment, rounds: int = 2000, threads: int | None = None) -> None:
         super().__init__()
         check_whole(1, rounds=rounds)
+        if threads is not None:
+            check_whole(1, threads=threads)
+        self.threads = threads
+        self._threads_before: int | None = None
         self.environment = environment
         self.rounds = rounds
         self.played = 0
@@ -63,11 +70,18 @@ class BanditData(L.LightningDataModule):
             )
         if stage == "fit":
             self._check_callbacks()
+        self._threads_before = torch.get_num_threads()
+        torch.set_num_threads(self.threads or default_threads(self._work(agent)))
         # Another agent starts from the beginning; where a run is resumed, the loader's state comes later.
         self.played = 0
         self.environment.prepare(agent.settings.seeds, agent.network.weights[0], agent.share)
         self._ended = False
         agent.rounds_before = max(gathered(self.trainer, int(agent.rounds.max())))
+
+    def _work(self, agent: Agent) -> int:
+        """Multiplications of a matrix product of TrainNN's last call, over all replicas of the run."""
+        parameters = agent.design.parameters_count // max(agent.blocks, 1)
+        return agent.share.total * self.rounds * parameters
 
     def _check_callbacks(self) -> None:
         """One callback, and only one, tells the agent what it observed."""
@@ -92,9 +106,19 @@ class BanditData(L.LightningDataModule):
         self._agent.rounds_before = state_dict["rounds_before"]
         self._ended = all(gathered(self.trainer, self.environment.ended))
 
+    def on_exception(self, exception: BaseException) -> None:
+        """Give torch its threads back."""
+        self._restore_threads()
+
+    def _restore_threads(self) -> None:
+        if self._threads_before is not None:
+            torch.set_num_threads(self._threads_before)
+            self._threads_before = None
+
     def teardown(self, stage: str) -> None:
         """Where replicas were spread over processes, the environment knows of all of them in the end."""
         assert self.trainer is not None
+        self._restore_threads()
         if stage == "fit" and self.trainer.world_size > 1:
             states = gathered(self.trainer, self.environment.state_dict())
             agent = self._agent

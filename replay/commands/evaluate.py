@@ -20,6 +20,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -27,6 +28,7 @@ from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
 from nl_lightning.core.imports import import_class
+from nl_lightning.core.threads import LARGE_WORK, default_threads
 from nl_lightning.core.whole import check_whole
 from replay.evaluation.estimators import METRICS
 from replay.evaluation.evaluate import DRAWS, describe, load, measure
@@ -65,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=0, help="seed of random candidate sets and of the propensity correction"
     )
     parser.add_argument("--devices", type=int, default=1, help="number of processes on each machine")
+    parser.add_argument(
+        "--threads", type=int, help="threads of each process (default: OMP_NUM_THREADS, or else those of this machine)"
+    )
     parser.add_argument("--num-nodes", type=int, default=1, help="number of machines")
     parser.add_argument("--accelerator", choices=ACCELERATORS, default="cpu", help="device that each process uses")
     parser.add_argument("--obp", action="store_true", help="also run obp's estimators, for the first replica")
@@ -76,6 +81,12 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(f"--output: there is no directory {options.output.parent}.")
     processes = Processes(options.devices, options.num_nodes, options.accelerator)
     processes.check()
+    if options.threads is not None:
+        check_whole(1, threads=options.threads)
+        torch.set_num_threads(options.threads)
+    elif processes.number == 1:
+        # several processes share the cores: their launcher decides
+        torch.set_num_threads(default_threads(LARGE_WORK))
     model = import_class(options.model, Agent, "--model") if options.model else None
     agent, features, trained = load(options.checkpoint, model)
     log = Log(options.log or bundled_log())

@@ -400,3 +400,10 @@ def test_kill_minus_nine_and_go_on(directory: Path) -> None:
     for result in results:
         del result["seconds"]
     assert results[0] == results[1]
+
+
+def test_threads_on_the_command_line(tmp_path: Path) -> None:
+    main(["fit", H1, *SMALL, "--threads", "1", f"--run.dir={tmp_path}", "--run.id=a"])
+    main(["fit", H1, *SMALL, "--threads=2", f"--run.dir={tmp_path}", "--run.id=b"])
+    found = [yaml.safe_load((tmp_path / "h1" / run / "config.yaml").read_text())["data"]["threads"] for run in "ab"]
+    assert found == [1, 2]
