@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import blocks, devices, document, fit, profile, replay, stored, theory, variants
+from benchmarks import blocks, devices, document, fit, profile, replay, stored, theory, threads, variants
 from benchmarks.measure import Row, quiet
 from benchmarks.peers import marks
 from benchmarks.peers.compare import compare
@@ -57,6 +57,7 @@ def _measure(options: argparse.Namespace, console: Console) -> bool:
         ),
         "devices": _rows(devices.replicas, lambda: devices.frozen(options.rows)),
         "variants": _rows(variants.half, variants.compiled),
+        "threads": _rows(threads.fits),
     }
     table = Table(title=f"torch {torch.__version__}", title_justify="left")
     for name in ("what", "measured: median (quartiles)", "to reach", ""):
@@ -83,7 +84,7 @@ def _measure(options: argparse.Namespace, console: Console) -> bool:
             rows, detail = parts[part](say)
             stored.store(part, rows, detail)
             for what, value, limit, holds in rows:
-                table.add_row(what, value, limit, "yes" if holds else "NO")
+                table.add_row(what, value, limit, "" if limit == "-" else "yes" if holds else "NO")
                 reached &= holds
             progress.advance(task)
     console.print(table)

@@ -46,7 +46,7 @@ def fits() -> list[Row]:
             def work() -> None:
                 environment = _Drawn(blocks)
                 agent = NeuralLogUCB2(environment.dim, nu=0.01, lr=1e-4, replicas=replicas, blocks=blocks)
-                trainer().fit(agent, BanditData(environment, 2000))
+                trainer().fit(agent, BanditData(environment, 2000, threads=torch.get_num_threads()))
 
             return work
 

@@ -102,7 +102,7 @@ def fitting(size: int) -> Callable[[], float]:
 
     def work() -> float:
         agent = NeuralLogUCB2(20, width=20, nu=0.01, lr=0.005, replicas=20)
-        data = BanditData(Synthetic("h1"), 2000)
+        data = BanditData(Synthetic("h1"), 2000, threads=torch.get_num_threads())
         fitter = trainer(**({"strategy": "replica", "devices": size} if size > 1 else {}))
         if torch.distributed.is_initialized():
             torch.distributed.barrier()

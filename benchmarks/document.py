@@ -53,6 +53,7 @@ ORDER = {
     "replay": "Replay",
     "devices": "A second process",
     "variants": "TrainNN in other ways",
+    "threads": "Threads",
 }
 
 

@@ -62,4 +62,4 @@ def memory(rounds: int) -> list[Row]:
 
 def long_fit(rounds: int) -> None:
     agent = NeuralLogUCB2(20, width=20, nu=0.01, lr=1e-4, steps=1)
-    trainer().fit(agent, BanditData(Synthetic("h1"), rounds))
+    trainer().fit(agent, BanditData(Synthetic("h1"), rounds, threads=torch.get_num_threads()))

@@ -77,7 +77,7 @@ class Profile:
 
     def _run(self) -> tuple[NeuralLogUCB2, BanditData]:
         agent = NeuralLogUCB2(20, width=20, nu=0.01, lr=0.005, steps=STEPS, update_every=EVERY, replicas=self.replicas)
-        return agent, BanditData(Synthetic("h1"), ROUNDS)
+        return agent, BanditData(Synthetic("h1"), ROUNDS, threads=torch.get_num_threads())
 
     def _driven(self) -> float:
         agent, data = self._run()

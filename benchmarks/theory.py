@@ -3,6 +3,7 @@
 from statistics import median
 
 import lightning as L
+import torch
 
 from benchmarks.measure import Row, peak_memory, ratio, row, seconds, trainer
 from nl_lightning import NeuralLogUCB2
@@ -33,7 +34,7 @@ def rounds_of_theory_mode() -> list[Row]:
         agent = NeuralLogUCB2(dim, width=20, mode=mode, update_every=2 * rounds)  # type: ignore[arg-type]
         fitting, data = (
             trainer(callbacks=[_EveryRound()] if one_by_one else []),
-            BanditData(Synthetic("h1", dim=dim), rounds),
+            BanditData(Synthetic("h1", dim=dim), rounds, threads=torch.get_num_threads()),
         )
         return seconds(lambda: fitting.fit(agent, data), 1)
 
@@ -58,4 +59,5 @@ def memory() -> list[Row]:
 
 
 def wide_fit() -> None:
-    trainer().fit(NeuralLogUCB2(20, width=976, mode="theory"), BanditData(Synthetic("h1"), 500))
+    data = BanditData(Synthetic("h1"), 500, threads=torch.get_num_threads())
+    trainer().fit(NeuralLogUCB2(20, width=976, mode="theory"), data)

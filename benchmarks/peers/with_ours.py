@@ -52,7 +52,7 @@ def online(seed: int, replicas: int, rounds: int, nu: float, lam: float, lr: flo
     start = time.perf_counter()
     agent = NeuralLogUCB2(20, width=20, nu=nu, lam=lam, lr=lr, steps=steps, replicas=replicas, seed=seed)
     training = _Watched(agent)
-    trainer(callbacks=[regret]).fit(agent, BanditData(Synthetic("h1"), rounds))
+    trainer(callbacks=[regret]).fit(agent, BanditData(Synthetic("h1"), rounds, threads=torch.get_num_threads()))
     taken = time.perf_counter() - start
     return {"seconds": taken, "training": training.seconds, "regret": regret.lost / replicas}
 
@@ -66,7 +66,8 @@ def learning(
         start = time.perf_counter()
         agent = NeuralLogUCB2(42, width=20, nu=0.1, kappa=50.0, lr=lr, steps=steps, replicas=replicas)
         training = _Watched(agent)
-        data = BanditData(ReplayLog(path_of(log) if log else None, candidates=candidates), rounds)
+        environment = ReplayLog(path_of(log) if log else None, candidates=candidates)
+        data = BanditData(environment, rounds, threads=torch.get_num_threads())
         trainer().fit(agent, data)
         taken = time.perf_counter() - start
     finally:
@@ -86,7 +87,7 @@ def frozen(log: str, threads: int, candidates: Protocol = "affinity") -> dict[st
     """An agent that learnt from the first events, from Parquet to CTR."""
     environment = ReplayLog(path_of(log), candidates=candidates)
     agent = NeuralLogUCB2(42, width=20, nu=0.1, kappa=50.0)
-    trainer().fit(agent, BanditData(environment, 2000))
+    trainer().fit(agent, BanditData(environment, 2000, threads=torch.get_num_threads()))
     assert environment.features is not None
     torch.set_num_threads(threads)
     try:
