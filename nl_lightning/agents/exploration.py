@@ -81,17 +81,17 @@ RULES: dict[str, type[Exploration]] = {"ucb": UCB, "thompson": Thompson, "greedy
 
 
 def make_exploration(rule: "str | Exploration | type[Exploration]") -> Exploration:
-    """The rule given by its name, its import path, its class, or itself."""
+    """The rule given by its name, its import path (of a class or an instance), its class, or itself."""
     if isinstance(rule, Exploration):
         return rule
-    kind = (
-        RULES[rule]
-        if isinstance(rule, str) and rule in RULES
-        else import_class(rule, Exploration, "exploration", RULES)
-    )
+    known = RULES.get(rule) if isinstance(rule, str) else None
+    found = known or import_class(rule, Exploration, "exploration", RULES, instances=True)
+    if isinstance(found, Exploration):
+        return found
     try:
-        return kind()
+        made: Exploration = found()
     except TypeError as error:
         raise InputError(
-            f"exploration: {kind.__name__} needs settings ({error}); give an instance, or class_path and init_args."
+            f"exploration: {found.__name__} needs settings ({error}); give an instance, or class_path and init_args."
         ) from error
+    return made

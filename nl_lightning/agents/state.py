@@ -72,7 +72,7 @@ def check_identity(agent: Any, stored: Mapping[str, Any] | None) -> None:
         if then[name] != mine:
             raise InputError(
                 f"This checkpoint is of another agent: its {name} is {then[name]}, here it is {mine}. "
-                "Load it into an agent with the settings it was made with."
+                "Load it into an agent with the settings it was made with; parts of your own are given again."
             )
 
 

@@ -7,10 +7,11 @@ from typing import Any
 from nl_lightning.core.errors import InputError
 
 
-def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = ()) -> Any:
+def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = (), instances: bool = False) -> Any:
     """The subclass of ``base`` that ``path`` names (``my_module.MyClass``), or that it is.
 
-    ``setting`` is what the error message calls it, ``names`` what else it may be.
+    ``setting`` is what the error message calls it, ``names`` what else it may be. With ``instances`` the path may also
+    name an instance, such as one with settings of its own.
     """
     expected = f"{setting} must be {_either([*names, f'the import path of a {base.__name__} (my_module.MyClass)'])}"
     found = path
@@ -24,6 +25,8 @@ def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = ()) 
             # The user's module may raise anything.
             reason = f"{type(error).__name__}: {error}"
             raise InputError(f"{expected}; {path!r} cannot be imported ({reason}).") from error
+    if instances and isinstance(found, base):
+        return found
     if not (isinstance(found, type) and issubclass(found, base)):
         raise InputError(f"{expected}; {path!r} is no subclass of {base.__name__}.")
     return found

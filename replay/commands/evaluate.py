@@ -50,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", help="class of the agent, for agents that do not come with nl_lightning", metavar="MODULE.CLASS"
     )
+    parser.add_argument("--exploration", help="exploration rule of your own that it was trained with: my_module.MyRule")
+    parser.add_argument("--design", help="design matrix of your own that it was trained with: my_module.MyDesign")
     meanings = "; ".join(f"{name}: {text}" for name, text in PROTOCOLS.items())
     parser.add_argument(
         "--candidates", choices=PROTOCOLS, help=f"items that an event offers. {meanings} (default: as in training)"
@@ -88,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
         # several processes share the cores: their launcher decides
         torch.set_num_threads(default_threads(LARGE_WORK))
     model = import_class(options.model, Agent, "--model") if options.model else None
-    agent, features, trained = load(options.checkpoint, model)
+    agent, features, trained = load(options.checkpoint, model, **_own(options))
     log = Log(options.log or bundled_log())
     features.check(log)
     settings = _settings(options, log, trained)
@@ -116,6 +118,12 @@ def run(options: argparse.Namespace) -> None:
         _save(result, options.output)
     if options.output:
         console.print(f"Result: {options.output}", soft_wrap=True)
+
+
+def _own(options: argparse.Namespace) -> dict[str, Any]:
+    """The user's own parts of an agent, which a checkpoint only names."""
+    given = {"exploration": options.exploration, "design": options.design}
+    return {name: path for name, path in given.items() if path is not None}
 
 
 def _settings(options: argparse.Namespace, log: Log, trained: dict[str, Any]) -> ReplaySettings:

@@ -27,13 +27,14 @@ DRAWS = 20
 """Monte Carlo draws for the action probabilities of a Thompson agent."""
 
 
-def load(checkpoint: Path, model: type[Agent] | None = None) -> tuple[Agent, Features, dict[str, Any]]:
+def load(checkpoint: Path, model: type[Agent] | None = None, **own: Any) -> tuple[Agent, Features, dict[str, Any]]:
     """Load an agent that was trained on a log.
 
     Args:
         checkpoint: file of the checkpoint.
         model: class of the agent; by default it is looked up by its name among ``nl_lightning.AGENTS``. The checkpoint
             itself never decides which class is imported.
+        own: settings that a checkpoint does not store because they are objects, such as ``exploration`` and ``design``.
 
     Returns:
         the agent, its features, and the settings it was trained with (``candidates`` and ``arms``).
@@ -48,11 +49,13 @@ def load(checkpoint: Path, model: type[Agent] | None = None) -> tuple[Agent, Fea
     environment = stored.get(BanditData.__qualname__, {}).get("environment", {})
     if not environment.get("features"):
         raise InputError(f"{checkpoint} holds an agent that was not trained on a log: it has no features of a log.")
-    agent = _build(checkpoint, name, model, stored)
+    agent = _build(checkpoint, name, model, stored, own)
     return agent, Features.from_state_dict(environment["features"]), environment["settings"]
 
 
-def _build(checkpoint: Path, name: str, model: type[Agent] | None, stored: dict[str, Any]) -> Agent:
+def _build(
+    checkpoint: Path, name: str, model: type[Agent] | None, stored: dict[str, Any], own: dict[str, Any]
+) -> Agent:
     """The agent of a checkpoint, with its settings and its state."""
     chosen = AGENTS.get(name) if model is None else model
     if chosen is None:
@@ -66,7 +69,7 @@ def _build(checkpoint: Path, name: str, model: type[Agent] | None, stored: dict[
             f"{getattr(chosen, 'name', None)!r}; give the class that was trained."
         )
     # a run of the command line also stores notes of Lightning's own, such as _class_path
-    settings = {key: value for key, value in stored["hyper_parameters"].items() if not key.startswith("_")}
+    settings = {key: value for key, value in stored["hyper_parameters"].items() if not key.startswith("_")} | own
     try:
         agent = chosen(**settings)
     except TypeError as error:
