@@ -148,6 +148,10 @@ class ReplayLog(LoggedEnvironment):
 
     # ---- rounds ---------------------------------------------------------------------------------------------------
 
+    @property
+    def accepted(self) -> list[int]:
+        return [place.accepted for place in self._places]
+
     def advance(self, passed: Sequence[int], accepted: Sequence[int]) -> None:
         for place, events, matches in zip(self._places, passed, accepted, strict=True):
             place.accepted += matches

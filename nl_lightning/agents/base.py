@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nl_lightning.agents import state
+from nl_lightning.agents.asking import ask, views
 from nl_lightning.agents.buffer import ReplayBuffer
 from nl_lightning.agents.callbacks import Confidence
 from nl_lightning.agents.checks import check_radius_defined, check_settings, check_theory
@@ -255,7 +256,10 @@ class Agent(L.LightningModule):
         return Radius(torch.zeros_like(self.nu), torch.zeros_like(self.nu))
 
     def radius_at(self, dimension: Tensor) -> Tensor:
-        """The radius at effective dimension (..., R): one number a replica, for one round or several."""
+        """The radius at effective dimension (..., R): one number a replica.
+
+        Rounds of an agent that redefines this are played one by one, so that it may use ``self.rounds`` as well.
+        """
         return self.formulas.radius(dimension)
 
     def observation_weight(self) -> Tensor:
@@ -336,6 +340,8 @@ class Agent(L.LightningModule):
         """What the network tells of arms (R, N, d): the mean that the bonus is added to and the weight that an
         observation would have in the design matrix, both (R, N), and the factors of the gradient.
 
+        Asked for many rounds at once: it must depend on the network and the arms alone, not on the round.
+
         With ``replicas`` (indices) the arms belong to these replicas only.
         """
         weights: tuple[Tensor, ...] = self.network.weights
@@ -389,13 +395,6 @@ class Agent(L.LightningModule):
     def packed_head(self) -> int:
         """The numbers of an arm in a packed view before its observation: mean, uniform and, where asked for, normal."""
         return 2 + self.exploration.stochastic
-
-    @torch.no_grad()
-    def mean_and_bonus(self, arms: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and bonus (R, N) of arms (R, N, d), for an agent that is asked and does not learn."""
-        nothing = (arms.new_empty(0), None)
-        view = self.featurize(arms, noise=nothing)
-        return view.mean, self.design.norm(view.factors).mul_(self.radius.unsqueeze(1))
 
     # ---- what was observed ----------------------------------------------------------------------------------------
 
@@ -528,6 +527,11 @@ class Agent(L.LightningModule):
     def setup(self, stage: str) -> None:
         """Refuse what the command line would; the horizon of a fit is its number of rounds."""
         check_trainer({"precision": self.trainer.precision})
+        if overridden(self, Agent, "configure_optimizers"):
+            raise InputError(
+                f"{type(self).__name__} redefines configure_optimizers, which has no effect: TrainNN takes its own "
+                "gradient steps. Redefine train_nn instead."
+            )
         # Lightning would do it after a checkpoint's numbers have lost half of their digits.
         if self.trainer.precision == "64-true":
             self.double()
@@ -545,11 +549,9 @@ class Agent(L.LightningModule):
 
     def test_step(self, batch: Deal, batch_idx: int) -> None:
         """The frozen agent on rounds it has not seen: mean reward and regret of a round."""
-        if "act" in self.own_choice:
-            masks = [()] * batch.arms.shape[1] if batch.mask is None else [(mask,) for mask in batch.mask.unbind(1)]
-            choices = [self.act(arms, *mask) for arms, mask in zip(batch.arms.unbind(1), masks, strict=True)]
-        else:
-            choices = [self.choose(view) for view in self.featurize(batch.arms, batch.mask).unbind()]
+        masks = [None] * batch.arms.shape[1] if batch.mask is None else batch.mask.unbind(1)
+        rounds = zip(batch.arms.unbind(1), masks, views(self, batch.arms, batch.mask), strict=True)
+        choices = [ask(self, *each) for each in rounds]
         arm = torch.stack([choice.arm for choice in choices], dim=1)[: self.share.n_local].unsqueeze(2)
         for name, values in (("reward", batch.reward), ("regret", batch.regret)):
             if values is not None:

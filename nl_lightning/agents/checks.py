@@ -6,7 +6,7 @@ from typing import Any
 
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
-from nl_lightning.core.imports import overridden
+from nl_lightning.core.imports import as_new_as, overridden
 
 
 def check_radius_defined(agent: Any, base: type) -> None:
@@ -62,6 +62,11 @@ def check_theory(agent: Any, exists: bool, depth: int, width: int, design_args: 
         raise InputError(
             f"{agent.name} has no mode 'theory': it is that of NeuralLog-UCB-1, NeuralLog-UCB-2, NeuralLog-TS-1 and "
             "NeuralLog-TS-2. Take mode 'practical'."
+        )
+    if not as_new_as(agent, "theory_factor", "radius_terms", "observation_weight"):
+        raise InputError(
+            f"{agent.name} redefines radius_terms or observation_weight, which have no effect in theory mode; redefine "
+            "theory_factor or radius_at, or take mode 'practical'."
         )
     if agent.blocks > 1:
         raise InputError(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nl_lightning.core.errors import InputError
-from nl_lightning.core.imports import import_class
+from nl_lightning.core.imports import as_new_as, import_class
 
 __all__ = ["RULES", "UCB", "Exploration", "Greedy", "Thompson", "make_exploration"]
 
@@ -28,6 +28,11 @@ class Exploration(ABC):
     """Whether the rule wants standard normal numbers, so that its choice is random beyond breaking ties."""
     per_arm: ClassVar[bool] = False
     """Whether a score depends on the mean and bonus of that arm alone, so that a frozen agent may look it up."""
+
+    @property
+    def is_per_arm(self) -> bool:
+        """Whether ``per_arm`` is still true: a subclass that redefines ``score`` says so again."""
+        return self.per_arm and not self.stochastic and as_new_as(self, "per_arm", "score")
 
     @abstractmethod
     def score(self, mean: Tensor, bonus: Tensor, normal: Tensor | None) -> Tensor:

@@ -29,10 +29,6 @@ class Radius(NamedTuple):
     of_root: bool = True
     """Whether it grows with sqrt(d), or with d"""
 
-    def of(self, replicas: Tensor) -> "Radius":
-        """That of some replicas, by their numbers."""
-        return Radius(self.offset.index_select(0, replicas), self.growth.index_select(0, replicas), self.of_root)
-
     def at(self, d: Tensor) -> Tensor:
         """The radius at effective dimension d."""
         return torch.addcmul(self.offset, self.growth, d.sqrt() if self.of_root else d)

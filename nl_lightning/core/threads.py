@@ -24,4 +24,6 @@ def default_threads(work: int, cores: int | None = None) -> int:
     sleeps = "GOMP_SPINCOUNT" in os.environ or os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
     if work < LARGE_WORK or not sleeps:
         return 1
-    return min(cores or len(os.sched_getaffinity(0)), 4)
+    if cores is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 4)

@@ -70,7 +70,7 @@ class DesignMatrix(nn.Module, ABC):
 
     @abstractmethod
     def norm(self, factors: Factors, replicas: Tensor | None = None) -> Tensor:
-        """sqrt(g^T M^{-1} g), (R, N), of prepared factors.
+        """sqrt(g^T M^{-1} g), (R, N), of prepared factors, as a new tensor: the caller changes it in place.
 
         With ``replicas`` (indices) the factors belong to these replicas only; asked where ``supports_subset``.
         """
@@ -84,7 +84,7 @@ class DesignMatrix(nn.Module, ABC):
 
     @abstractmethod
     def logdet(self) -> Tensor:
-        """log det M, (R,)"""
+        """log det M, (R,), as a new tensor: the caller keeps it."""
 
     def reserve(self, count: int, fixed: bool) -> None:
         """Make room for ``count`` samples a replica, and with ``fixed`` for no more until told otherwise."""

@@ -65,7 +65,7 @@ class BlockDiagonalDesign(DesignMatrix):
         terms = torch.bmm(z.reshape(-1, 1, features), selected).view(count, arms, -1)
         total = (terms if delta is None else terms.mul_(delta)).sum(-1)
         if self.others is not None:
-            total += self.others.quadratic(others)
+            total += self.others._squared_norm(others)
         return total.sqrt_()
 
     def add(self, squares: Factors, weight: Tensor, accepted: Tensor | None = None) -> None:

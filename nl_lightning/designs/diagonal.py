@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nl_lightning.core.errors import InputError
 from nl_lightning.designs.base import DesignMatrix
 from nl_lightning.models.mlp import Factors
 
@@ -25,6 +26,10 @@ class DiagonalDesign(DesignMatrix):
 
     def __init__(self, shapes: Sequence[tuple[int, int]], ridge: Tensor, blocks: int = 1, **settings: Any) -> None:
         super().__init__(shapes, ridge, blocks, **settings)
+        if blocks > 1:
+            raise InputError(
+                f"{type(self).__name__} takes arms as vectors, got blocks = {blocks}; use 'diagonal' or 'full'."
+            )
         self.register_buffer("diagonal", ridge[:, None].repeat(1, self.parameters_count))
         self._view_layers()
 
@@ -40,11 +45,11 @@ class DiagonalDesign(DesignMatrix):
     def norm(self, squares: Factors, replicas: Tensor | None = None) -> Tensor:
         """sqrt(sum_j g_j^2 / D_j), (R, N)"""
         if replicas is None:
-            return self.quadratic(squares).sqrt_()
+            return self._squared_norm(squares).sqrt_()
         inverse = self._flat.index_select(0, replicas).reciprocal_()
         return _quadratic(_by_layer(inverse, self.shapes), squares).sqrt_()
 
-    def quadratic(self, squares: Factors) -> Tensor:
+    def _squared_norm(self, squares: Factors) -> Tensor:
         """sum_j g_j^2 / D_j, (R, N)"""
         return _quadratic([layer.reciprocal() for layer in self._layers], squares)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nl_lightning.core.checks import check_blocks, check_finite
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.imports import overridden
 from nl_lightning.core.replicas import Share
 from nl_lightning.core.rng import CHUNK
 from nl_lightning.core.types import Deal
@@ -116,8 +117,10 @@ class ChunkedSimulation(Simulation):
         return Deal(*(None if column[0] is None else torch.cat(column, dim=1) for column in columns))  # type: ignore[arg-type]
 
     def next_deal(self, start: int, count: int) -> Deal:
-        """Chunks are checked when they are made."""
-        return self.deal(start, count)
+        """Chunks are checked when they are made; a ``deal`` of a subclass is checked like any other."""
+        return (
+            super().next_deal(start, count) if overridden(self, ChunkedSimulation, "deal") else self.deal(start, count)
+        )
 
     def _chunk(self, chunk: int) -> Deal:
         if chunk not in self._chunks:
@@ -147,6 +150,11 @@ class LoggedEnvironment(Environment):
         They end with ``window`` events of padding, and there are at most ``most`` of them before that. With ``subset``
         replicas without events may be left out.
         """
+
+    @property
+    @abstractmethod
+    def accepted(self) -> Sequence[int]:
+        """Events that each replica has accepted in this run."""
 
     @abstractmethod
     def advance(self, passed: Sequence[int], accepted: Sequence[int]) -> None:
@@ -196,7 +204,8 @@ def checked_deal(environment: Environment, deal: Any, count: int) -> Deal:
         dealt = dealt.masked_fill(~mask.unsqueeze(-1), 0)
     check_finite(f"{name}.deal: arms", dealt)
     check_blocks(dealt, environment.blocks)
-    regret = deal.regret
+    # an environment that does not know regrets has none, whatever it deals
+    regret = deal.regret if environment.knows_regret else None
     if regret is not None:
         check_finite(f"{name}.deal: regrets", regret if deal.mask is None else regret[deal.mask])
         regret = regret.to(device)

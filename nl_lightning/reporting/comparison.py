@@ -51,7 +51,7 @@ def compare_runs(
     log = summaries[0].get("log")
     # The first and the last note are about one agent's events, which are in the table.
     lines = list(dict.fromkeys(note for summary in summaries for note in notes(summary)[1:-1]))
-    if measure is CTR:
+    if measure is CTR and log:
         lines.append(_remark(summaries))
     shown = []
     for run, summary in runs:

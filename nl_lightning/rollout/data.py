@@ -14,7 +14,7 @@ from nl_lightning.agents.base import Agent
 from nl_lightning.agents.callbacks import Confidence, RoundCallback
 from nl_lightning.core.checks import check_finite, check_whole
 from nl_lightning.core.errors import InputError
-from nl_lightning.core.imports import overridden
+from nl_lightning.core.imports import as_new_as, overridden
 from nl_lightning.core.rng import CHUNK
 from nl_lightning.core.threads import default_threads
 from nl_lightning.core.types import Deal, Round, TrainingBatch, Window
@@ -87,6 +87,12 @@ class BanditData(L.LightningDataModule):
         """One callback, and only one, tells the agent what it observed."""
         assert self.trainer is not None
         found = [type(c).__name__ for c in self.trainer.callbacks if isinstance(c, Confidence)]  # type: ignore[attr-defined]
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, RoundCallback) and not as_new_as(callback, "on_round_end", "on_window_end"):
+                raise InputError(
+                    f"{type(callback).__name__} defines on_window_end without on_round_end, but rounds may be played "
+                    "one by one; define both."
+                )
         if len(found) != 1:
             what = f"{len(found)} of them ({', '.join(found)})" if found else "none"
             raise InputError(
@@ -176,7 +182,7 @@ class BanditData(L.LightningDataModule):
         with torch.inference_mode():
             on_windows = on_window if together else None
             history = play(agent, self.environment, self.played, count, on_round, on_windows, watched)
-        agent.radius, agent.effective_dimension = agent.radius.clone(), agent.effective_dimension.clone()
+        _leave_inference_mode(agent)
         # In a replay the replicas of all processes wait for each other at a call of TrainNN; a simulation has no end,
         # and the same rounds for all.
         mine = (len(history.t), self.environment.ended)
@@ -190,6 +196,14 @@ class BanditData(L.LightningDataModule):
         check_finite("scores", history.score if valid is None else history.score[valid])
         for callback in callbacks:
             callback.on_rounds_end(trainer, agent, history)
+
+
+def _leave_inference_mode(agent: Agent) -> None:
+    """Tensors made in inference mode cannot be written outside it: those of the agent's state are copied."""
+    for module in agent.modules():
+        for name, values in module._buffers.items():
+            if values is not None and values.is_inference():
+                module._buffers[name] = values.clone()
 
 
 class RoundLoader:
@@ -212,7 +226,10 @@ class RoundLoader:
             for start in range(0, count, CHUNK):
                 data.play(min(CHUNK, count - start))
             # a simulation has rounds for all
-            inactive = agent.rounds < data.played if isinstance(data.environment, LoggedEnvironment) else None
+            inactive = None
+            if isinstance(data.environment, LoggedEnvironment):
+                behind = [accepted < data.played for accepted in data.environment.accepted]
+                inactive = torch.tensor(behind, device=agent.lam.device)
             x, reward = agent.buffer.rows()
             yield TrainingBatch(x, reward, inactive, due=data.played == before + every)
 

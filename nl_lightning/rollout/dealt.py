@@ -5,6 +5,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from nl_lightning.agents.asking import ask, views
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.types import Choice, Deal, Round, View, Window, of_arm
 from nl_lightning.rollout.lookahead import look_ahead
@@ -66,8 +67,7 @@ class DealtBlock:
         self._windows: list[Window] = []
         if window == 1:
             self._numbers = torch.arange(first, first + self.rounds, device=agent.lam.device)
-            self._asks = "act" in agent.own_choice
-            self._views = [] if self._asks else agent.featurize(deal.arms, deal.mask).unbind()
+            self._views = views(agent, deal.arms, deal.mask)
 
     def steps(self) -> int:
         """Rounds that are left."""
@@ -78,11 +78,8 @@ class DealtBlock:
     def step(self) -> Round:
         """Score and accept the next round."""
         deal, t = self.deal, self.place
-        if self._asks:
-            mask = () if deal.mask is None else (deal.mask[:, t],)
-            self._choice = self.agent.act(deal.arms[:, t], *mask)
-        else:
-            self._choice = self.agent.choose(self._views[t])
+        mask = None if deal.mask is None else deal.mask[:, t]
+        self._choice = ask(self.agent, deal.arms[:, t], mask, self._views[t])
         number = self._numbers[t].expand(self.agent.replicas)
         regrets = None if deal.regret is None else deal.regret[:, t]
         return DealtRound(number, self._choice, deal.reward[:, t], regrets, self.alive, self.rows_follow)

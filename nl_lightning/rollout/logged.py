@@ -5,7 +5,9 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
+from nl_lightning.agents.asking import ask
 from nl_lightning.agents.base import Agent
+from nl_lightning.core.imports import overridden
 from nl_lightning.core.types import Choice, Deal, Round, View, Window, of_arm
 from nl_lightning.rollout.dealt import join
 from nl_lightning.rollout.lookahead import look_ahead
@@ -102,12 +104,17 @@ class LoggedBlock:
         self._steps: list[tuple[Tensor, ...]] = []
         self._windows: list[Window] = []
         self.click, self._logged = deal.reward[..., 0].flatten(), deal.logged.flatten()
+        self._mask = None if deal.mask is None else deal.mask.flatten(0, 1)
         self._features, self._rows = deal.arms.flatten(0, 1), deal.event.flatten().to(device)
         rows = zip(self.subset.listed, deal.event, strict=True)
         noise = [agent.noise.of_rows(replica, events, self.arms) for replica, events in rows]
         uniform = torch.stack([u for u, _ in noise]).to(agent.lam)
         normal = torch.stack([n for _, n in noise if n is not None]).to(agent.lam) if agent.noise.normal else None
         view = agent.featurize(deal.arms, deal.mask, (uniform, normal), deal.replicas, packed=True)
+        if view.packed is None or overridden(agent, Agent, "featurize"):
+            # a view of the user's own is packed here
+            first = [value for value in (view.mean, view.uniform, view.normal) if value is not None]
+            view = view._replace(packed=torch.cat([torch.stack(first, dim=-1), view.observation], dim=-1))
         assert view.packed is not None
         self._columns, self._head = view.packed.shape[-1], agent.packed_head
         self._sizes = [self._head, *agent.observation_columns]
@@ -187,7 +194,8 @@ class LoggedBlock:
         here = self._start < self._end
         where = torch.minimum(self._start, self._end - 1).clamp_min(0)
         view = self.view_of(where)
-        choice = self.agent.act(view.arms) if "act" in self._asks else self.agent.choose(view)
+        mask = None if self._mask is None else self._mask.index_select(0, where)
+        choice = ask(self.agent, view.arms, mask, view)
         accepted = (choice.arm == self._logged.index_select(0, where)) & (self.missing > 0) & here
         passing = here & (self.missing > 0)
         self.missing = self.missing.add(accepted, alpha=-1)

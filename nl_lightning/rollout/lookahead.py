@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from nl_lightning.agents.base import Agent
+from nl_lightning.core.errors import InputError
 from nl_lightning.core.types import Prefix, View
 
 
@@ -57,6 +58,12 @@ def look_ahead(agent: Agent, view: View, rule: Acceptance) -> Resolved:
     while len(wrong):
         # Replicas are independent: those that were right stay as they are.
         checks += 1
+        if checks > guess.shape[1] + 1:
+            # every check confirms at least one more round
+            raise InputError(
+                f"{agent.exploration!r} gives other answers when it is asked again. An exploration rule takes its "
+                "random numbers from `uniform` and `normal`, and keeps no state."
+            )
         everybody = len(wrong) == len(found)
         guess = found if everybody else found.index_select(0, wrong)
         some, replicas = (view, None) if everybody else (view.of(wrong), wrong)

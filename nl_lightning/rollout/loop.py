@@ -100,8 +100,11 @@ def make_plan(agent: Agent, environment: Environment, count: int, together: bool
             f"{type(agent).__name__} redefines observe_window or prefix, which are used only where rounds are looked "
             "ahead together; redefine observe instead."
         )
-    together = together and not chooses and not observes and agent.design.can_look_ahead
-    rows_follow = not watched and not observes
+    # what may ask how many rounds there were gets them one by one, with the replay buffer up to date
+    counts = overridden(agent, Agent, "best", "radius_at")
+    alone = bool(chooses or observes or counts)
+    together = together and not alone and agent.design.can_look_ahead
+    rows_follow = not watched and not alone
     # Of all replicas of the run and not of those that a process has: any number of processes gives the same result.
     replicas, parameters = agent.share.total, agent.design.parameters_count
     if not isinstance(environment, LoggedEnvironment):
@@ -144,7 +147,7 @@ class _Blocks:
         return self._dealt(cast(Simulation, self.environment))
 
     def _dealt(self, environment: Simulation) -> Iterator[DealtBlock]:
-        while self.rounds < self.count:
+        while self.rounds < self.count and not environment.ended:
             first = self.start + self.rounds
             deal = environment.next_deal(first, self.count - self.rounds)
             yield DealtBlock(self.agent, deal, first + 1, self.plan.window, self.plan.rows_follow)

@@ -23,17 +23,17 @@ import yaml
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
-from nl_lightning.runs.summary import CTR, Measure
+from nl_lightning.runs.summary import Measure
 
 __all__ = ["RunDirectory", "schema"]
 
 
-def schema(measure: Measure) -> pa.Schema:
-    """The columns of rounds.parquet."""
+def schema(measure: Measure, logged: bool) -> pa.Schema:
+    """The columns of rounds.parquet; with ``logged``, the row of the log as well."""
     fields = [
         ("replica", pa.int32()),
         ("t", pa.int32()),
-        *([("event", pa.int64())] if measure is CTR else []),
+        *([("event", pa.int64())] if logged else []),
         ("arm", pa.int32()),
         ("reward", pa.float32()),
         ("score", pa.float64()),

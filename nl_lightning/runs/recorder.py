@@ -24,6 +24,7 @@ from nl_lightning.core.replicas import Share
 from nl_lightning.core.statistics import interval
 from nl_lightning.core.types import History, TrainingBatch
 from nl_lightning.distributed.strategy import collected, gathered
+from nl_lightning.environments import LoggedEnvironment
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.runs.directory import RunDirectory, schema
 from nl_lightning.runs.summary import CTR, REGRET, Measure, groups, over_replicas
@@ -58,10 +59,13 @@ class Recorder(RoundCallback):
         self.seconds = 0.0
         self._pending: list[pa.Table] = []
         self._pending_from = 1
+        self._logged = False
         self._started = time.monotonic()
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        self.measure = REGRET if _data(trainer).environment.knows_regret else CTR
+        environment = _data(trainer).environment
+        self.measure = REGRET if environment.knows_regret else CTR
+        self._logged = isinstance(environment, LoggedEnvironment)
         assert isinstance(pl_module, Agent)
         self.share = pl_module.share
         self.cumulative = torch.zeros(self.share.n_local, dtype=torch.float64, device="cpu")
@@ -81,7 +85,9 @@ class Recorder(RoundCallback):
     def on_rounds_end(self, trainer: L.Trainer, agent: Agent, history: History) -> None:
         valid = torch.ones_like(history.reward, dtype=torch.bool) if history.valid is None else history.valid
         valid = valid[: self.share.n_local].cpu()
-        gained = (history.reward if history.regret is None else history.regret)[: self.share.n_local]
+        gained = (history.reward if self.measure is CTR or history.regret is None else history.regret)[
+            : self.share.n_local
+        ]
         grown = self.cumulative[:, None] + (gained.double().cpu() * valid).cumsum(1)
         lam = agent.formulas.lam_at(history.effective_dimension.T, history.t).T
         self._pending.append(_rows(history, grown, lam, valid, self.measure, self.share))
@@ -184,7 +190,7 @@ class Recorder(RoundCallback):
             self.run.parts.rmdir()
 
     def _merge_parts(self, target: Path) -> None:
-        with pq.ParquetWriter(target, schema(self.measure), compression="zstd") as writer:
+        with pq.ParquetWriter(target, schema(self.measure, self._logged), compression="zstd") as writer:
             for part in self.run.sorted_parts():
                 writer.write_table(pq.read_table(part))
 
@@ -196,12 +202,14 @@ class Recorder(RoundCallback):
         for replica in range(agent.replicas):
             clicks = float(self.clicks[replica])
             rate = clicks / played[replica] if played[replica] else None
+            # a simulation accepts all that it shows
+            every = {"accepted": played[replica], "seen": played[replica]}
             regret = {"regret": float(self.cumulative[replica]), "mean_reward": rate}
             replicas.append(
                 {
                     "replica": replica,
                     **agent.settings.of(replica),
-                    **(regret if self.measure is REGRET else {"ctr": rate, "clicks": clicks}),
+                    **(regret if self.measure is REGRET else {"ctr": rate, "clicks": clicks, **every}),
                     **counted[replica],
                     "diverged_at": diverged[replica] or None,
                 }
@@ -244,4 +252,9 @@ def _rows(history: History, grown: Tensor, lam: Tensor, valid: Tensor, measure: 
         **{name: column(getattr(history, name)) for name in ("arm", "reward", "score", "mean", "bonus", "radius")},
         **({} if history.event is None else {"event": column(history.event)}),
     }
-    return pa.table({field.name: pa.array(columns[field.name], type=field.type) for field in schema(measure)})
+    return pa.table(
+        {
+            field.name: pa.array(columns[field.name], type=field.type)
+            for field in schema(measure, history.event is not None)
+        }
+    )

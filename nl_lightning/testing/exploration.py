@@ -37,6 +37,6 @@ def check_exploration(rule: str | Exploration | type[Exploration]) -> None:
         assert torch.equal(alone, score[:, t]), f"{name}.score must treat rounds independently of each other"
         picked = found.choose(alone, uniform[:, t], one, 1e-12)
         assert torch.equal(picked, arm[:, t]), f"{name}.choose must treat rounds independently of each other"
-    if found.per_arm:
+    if found.is_per_arm:
         single = found.score(mean.unsqueeze(-1), bonus.unsqueeze(-1), None).squeeze(-1)
         assert torch.equal(single, score), f"{name} is per_arm, but a score depends on the other arms of its round"

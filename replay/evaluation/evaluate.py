@@ -1,5 +1,6 @@
 """Evaluate a trained agent, frozen, on a log: load its checkpoint, run it over the events, describe the result."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,10 @@ def _build(
         )
     # a run of the command line also stores notes of Lightning's own, such as _class_path
     settings = {key: value for key, value in stored["hyper_parameters"].items() if not key.startswith("_")} | own
+    taken = inspect.signature(chosen.__init__).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
+        # a class with an __init__ of its own may leave settings of its base out
+        settings = {key: value for key, value in settings.items() if key in taken or key in own}
     try:
         agent = chosen(**settings)
     except TypeError as error:
@@ -131,7 +136,8 @@ def describe(evaluation: Evaluation, log: Log, settings: ReplaySettings) -> dict
     results = evaluation.results()
     exact = None
     # an exact value needs the scores to decide: an agent or a rule with a choice of its own has none
-    decided = not agent.own_choice and not overridden(agent.exploration, Exploration, "choose")
+    decided = not overridden(agent, Agent, "act", "choose", "score", "best")
+    decided = decided and not overridden(agent.exploration, Exploration, "choose")
     if "world" in log.description and decided:
         world = SimulatedWorld.from_description(log.description)
         exact = exact_ctr(agent, features, world, settings.protocol, settings.arms, draws=200).tolist()

@@ -15,6 +15,7 @@ import lightning as L
 import torch
 from torch import Tensor
 
+from nl_lightning.agents.asking import ask, mean_and_bonus
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from replay.evaluation.estimators import METRICS, Estimate, EventCounts, Totals, estimates
@@ -88,7 +89,7 @@ class FrozenAgent:
             # affinities are 0: in this order the entries that are looked up lie side by side.
             self._place = torch.full((entries,), -1, dtype=torch.int32, device=agent.device)
         # the score, which is the same each time, or what Thompson sampling draws it from: mean and bonus
-        columns = 1 if agent.exploration.per_arm else 2
+        columns = 1 if agent.exploration.is_per_arm else 2
         self._known = torch.empty(agent.replicas, 0, columns, dtype=torch.float64, device=agent.device)
         self._count = 0
 
@@ -173,12 +174,13 @@ class FrozenAgent:
         arms = self.features.arms(batch.codes, batch.position, batch.item, batch.affinity)
         shown = arms.unsqueeze(0).expand(agent.replicas, *arms.shape)
         if "act" in agent.own_choice:
-            return torch.stack([agent.act(event).arm for event in shown.unbind(1)], dim=1)
+            return torch.stack([ask(agent, event, None, None).arm for event in shown.unbind(1)], dim=1)
         parts = []
         for start in range(0, arms.shape[0], _EVENTS_AT_ONCE):
             some = slice(start, start + _EVENTS_AT_ONCE)
             noise = (uniform[:, some], None if normal is None else normal[:, some])
-            parts += [agent.choose(view).arm for view in agent.featurize(shown[:, some], noise=noise).unbind()]
+            views = agent.featurize(shown[:, some], noise=noise).unbind()
+            parts += [ask(agent, view.arms, None, view).arm for view in views]
         return torch.stack(parts, dim=1)
 
     def _score(self, mean: Tensor, bonus: Tensor) -> Tensor:
@@ -191,7 +193,7 @@ class FrozenAgent:
             e, k = event[start : start + _ARMS_AT_ONCE], slot[start : start + _ARMS_AT_ONCE]
             item, affinity = batch.item[e, k].unsqueeze(1), batch.affinity[e, k].unsqueeze(1)
             arms = self.features.arms(batch.codes[e], batch.position[e], item, affinity).squeeze(1)
-            mean, bonus = self.agent.mean_and_bonus(arms.unsqueeze(0).expand(self.agent.replicas, -1, -1))
+            mean, bonus = mean_and_bonus(self.agent, arms.unsqueeze(0).expand(self.agent.replicas, -1, -1))
             parts.append(torch.stack([mean, bonus], dim=-1) if self._known.shape[2] == 2 else self._score(mean, bonus))
         return torch.cat(parts, dim=1) if parts else self._known[:, :0]
 

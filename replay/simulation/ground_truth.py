@@ -6,6 +6,7 @@ from math import comb
 import torch
 from torch import Tensor
 
+from nl_lightning.agents.asking import mean_and_bonus
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import CHUNK, Stream, generator
@@ -43,7 +44,7 @@ def exact_ctr(
         item = torch.arange(items).expand(len(place), -1)
         shown = (codes[some].repeat_interleave(positions, dim=0), place, item, affinity)
         arms = moved.arms(*(column.to(agent.device) for column in shown)).flatten(0, 1)
-        mean, bonus = agent.mean_and_bonus(arms.expand(agent.replicas, -1, -1))
+        mean, bonus = mean_and_bonus(agent, arms.expand(agent.replicas, -1, -1))
         probability = clicked[some].flatten(0, 1).to(mean)
         for draw in range(draws):
             normal = None

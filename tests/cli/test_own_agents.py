@@ -158,3 +158,31 @@ def test_an_eighth_built_in_agent_is_compared_by_default(monkeypatch: pytest.Mon
     compare.main([H1, "--id=x"], fit=lambda options: begun.append(options[-1]))
     assert begun == [f"--run.id={agent.__name__}" for agent in AGENTS.values()]
     assert begun[-1] == "--run.id=Eighth"
+
+
+def test_an_environment_without_regret_has_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table, a picture and a comparison by its rewards."""
+    (tmp_path / "my_clicks.py").write_text(
+        "from tests.support.extensions import FewRounds\n\n"
+        "class Clicks(FewRounds):\n"
+        "    knows_regret = False\n"
+        "    def deal(self, start, count):\n"
+        "        return super().deal(start, count)._replace(regret=None)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = tmp_path / "clicks.yaml"
+    config.write_text("model:\n  class_path: nl_lightning.NeuralLogUCB2\n  init_args:\n    lr: 0.001\n    replicas: 2\n")
+    given = [f"--config={config}", "--data.environment=my_clicks.Clicks", "--data.rounds=60"]
+    main(["compare", *given, "--agents", "NeuralLogUCB2", "NCBFUCB", "--id=a"])
+    for agent in ("NeuralLogUCB2", "NCBFUCB"):
+        run = tmp_path / "runs" / "clicks-a" / agent
+        assert (run / "curve.png").exists()
+        summary = json.loads((run / "summary.json").read_text())
+        assert summary["measure"] == "ctr"
+        rows = pq.read_table(run / "rounds.parquet").to_pandas()
+        assert len(rows) == 120
+        best = summary["over_replicas"][0]
+        assert best["ctr"] == pytest.approx(rows["reward"].mean())
+        assert best["accepted"] == 60
+    assert (tmp_path / "runs" / "clicks-a" / "comparison.png").exists()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nl_lightning import AGENTS
 from nl_lightning.agents.base import Agent
+from nl_lightning.agents.asking import mean_and_bonus
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.replicas import Share
 from nl_lightning.models.inputs import Blocks, dense
@@ -136,10 +137,10 @@ def test_state_and_parts_of_an_agent_on_blocks(name: str) -> None:
     play(agent, rounds[10:], [0, 1])
     play(loaded, rounds[10:], [0, 1])
     play(part, rounds[10:], [1, 1])
-    expected = agent.mean_and_bonus(arms)
-    for values, twin in zip(loaded.mean_and_bonus(arms), expected, strict=True):
+    expected = mean_and_bonus(agent, arms)
+    for values, twin in zip(mean_and_bonus(loaded, arms), expected, strict=True):
         assert torch.equal(values, twin)
-    for values, twin in zip(part.mean_and_bonus(arms[[1, 1]]), expected, strict=True):
+    for values, twin in zip(mean_and_bonus(part, arms[[1, 1]]), expected, strict=True):
         assert torch.equal(values[0], twin[1])
 
 

@@ -66,10 +66,8 @@ def test_an_observe_of_ones_own_is_what_is_learned(fit: Fit) -> None:
     assert rounds.reward[:, 1::2].any()
 
 
-def test_a_radius_of_ones_own_is_used_where_rounds_are_looked_ahead(fit: Fit) -> None:
-    one = agent(own.OwnRadius)
-    assert make_plan(one, Synthetic(), 20, together=True).ahead
-    one, rounds = fit(one, rounds=60)
+def test_a_radius_of_ones_own_is_used(fit: Fit) -> None:
+    _, rounds = fit(agent(own.OwnRadius), rounds=60)
     torch.testing.assert_close(rounds.radius, (1 + rounds.effective_dimension).log() + 0.1)
 
 
@@ -100,7 +98,7 @@ def test_a_method_of_an_instance_counts_like_that_of_a_class(fit: Fit) -> None:
 
 def test_the_fast_way_steps_aside_only_where_it_must() -> None:
     assert make_plan(agent(), Synthetic(), 50, together=True).ahead
-    for kind in (own.RandomAgent, own.FirstArm, own.Pessimist, own.Observer, own.SlowConfidence):
+    for kind in (own.RandomAgent, own.FirstArm, own.Pessimist, own.Observer, own.SlowConfidence, own.OwnRadius):
         assert not make_plan(agent(kind), Synthetic(), 50, together=True).ahead
 
 
@@ -366,3 +364,128 @@ def test_what_is_ones_own_stops_and_resumes_bit_for_bit(make: Any, tmp_path: Pat
     for mine, theirs in zip(second.state_dict().values(), whole.state_dict().values(), strict=True):
         if isinstance(mine, torch.Tensor):
             assert torch.equal(mine, theirs)
+
+
+# ---- nothing is stale, nothing hangs, nothing is ignored -------------------------------------------------------------
+
+
+def test_an_agent_that_asks_for_its_rounds_gets_them(fit: Fit) -> None:
+    class Forced(NeuralLogUCB2):
+        seen: list[int]
+
+        def act(self, arms: Any, mask: Any = None) -> Any:
+            self.seen.append(int(self.rounds[0]))
+            return super().act(arms, mask)
+
+    class Growing(NeuralLogUCB2):
+        def radius_at(self, dimension: torch.Tensor) -> torch.Tensor:
+            return super().radius_at(dimension) * (1 + self.rounds)
+
+    forced = agent(Forced)
+    forced.seen = []
+    fit(forced, rounds=45)
+    assert forced.seen == list(range(45))
+    _, rounds = fit(agent(Growing), rounds=30)
+    by_hand = agent(Growing)
+    by_hand.observe(by_hand.act(torch.zeros(3, 2, 4)), torch.zeros(3))
+    assert (rounds.radius[:, 1:] > 1.2 * rounds.radius[:, :-1]).all() or (rounds.radius.diff() > 0).all()
+    factor = rounds.radius / agent().formulas.radius(rounds.effective_dimension.mT).mT
+    torch.testing.assert_close(factor, (1 + rounds.t).double().expand_as(factor))
+
+
+def test_a_rule_with_random_numbers_of_its_own_is_refused(fit: Fit) -> None:
+    class Dice(UCB):
+        def choose(self, score: Any, uniform: Any, normal: Any, tolerance: float) -> torch.Tensor:
+            return torch.randint(score.shape[-1], score.shape[:-1])
+
+    with pytest.raises(InputError, match="gives other answers when it is asked again"):
+        fit(agent(exploration=Dice()), rounds=40)
+
+
+def test_own_choices_are_checked(fit: Fit) -> None:
+    def choosing(answer: Any) -> Any:
+        class Odd(NeuralLogUCB2):
+            def choose(self, view: Any) -> Any:
+                return answer(super().choose(view))
+
+        return agent(Odd)
+
+    for answer, text in (
+        (lambda choice: choice.arm, "Odd.choose must return a Choice, got Tensor"),
+        (lambda choice: choice._replace(arm=choice.arm + 50), "arm must lie between 0 and 3, got 5"),
+        (lambda choice: choice._replace(arm=choice.arm[:1]), r"arm must be int64 of shape \(3,\)"),
+        (lambda choice: choice._replace(arm=choice.arm.float()), "got torch.float32"),
+    ):
+        with pytest.raises(InputError, match=text):
+            fit(choosing(answer), rounds=10)
+    last = choosing(lambda choice: choice._replace(arm=torch.full_like(choice.arm, 4)))
+    with pytest.raises(InputError, match="has chosen an arm that the round does not have"):
+        fitted(last, own.FewRounds())
+
+
+def test_overrides_without_effect_are_refused(fit: Fit) -> None:
+    class Optimizers(NeuralLogUCB2):
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=1e9)
+
+    with pytest.raises(InputError, match="configure_optimizers, which has no effect"):
+        fit(agent(Optimizers), rounds=10)
+
+    class Radius(NeuralLogUCB2):
+        def radius_terms(self) -> Any:
+            return super().radius_terms()
+
+    agent(Radius)
+    with pytest.raises(InputError, match="have no effect in theory mode"):
+        Radius(4, mode="theory")
+
+    class WindowsOnly(own.RoundCallback):
+        def on_window_end(self, trainer: L.Trainer, agent: Any, window: Window) -> None:
+            pass
+
+    with pytest.raises(InputError, match="defines on_window_end without on_round_end"):
+        fit(agent(), rounds=10, callbacks=[WindowsOnly()])
+
+
+def test_what_a_subclass_of_a_shipped_environment_deals_is_checked() -> None:
+    class Rich(Synthetic):
+        def deal(self, start: int, count: int) -> Deal:
+            dealt = super().deal(start, count)
+            return dealt._replace(reward=dealt.reward + 5)
+
+    with pytest.raises(InputError, match="Rich.deal: rewards must be 0 or 1"):
+        fitted(agent(), Rich(dim=4))
+
+
+def test_a_simulation_that_ends() -> None:
+    class Ends(own.FewRounds):
+        dealt = 0
+
+        def deal(self, start: int, count: int) -> Deal:
+            found = super().deal(start, min(count, 50 - start))
+            self.dealt = start + found.arms.shape[1]
+            return found
+
+        @property
+        def ended(self) -> bool:
+            return self.dealt >= 50
+
+    one = agent()
+    keep = fitted(one, Ends(), rounds=200)
+    assert keep.t.tolist() == list(range(1, 51))
+    assert one.rounds.tolist() == [50] * 3
+
+
+def test_state_that_a_user_rebinds_can_be_written_after_a_fit(fit: Fit) -> None:
+    class Total(NeuralLogUCB2):
+        total: torch.Tensor
+
+        def observe(self, choice: Any, reward: Any, accepted: Any = None) -> None:
+            super().observe(choice, reward, accepted)
+            self.total = self.total + reward
+
+    one = agent(Total)
+    one.register_buffer("total", torch.zeros(3, dtype=torch.float64))
+    _, rounds = fit(one, rounds=30)
+    one.total += 1
+    torch.testing.assert_close(one.total, rounds.reward.sum(1).to(one.total) + 1)

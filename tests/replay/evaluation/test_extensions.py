@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from nl_lightning import Agent, NeuralLogUCB2
+from nl_lightning.agents.exploration import UCB
 from nl_lightning.rollout.data import BanditData
 from replay import Features, Log, ReplayLog
 from replay.__main__ import main
@@ -148,3 +149,42 @@ def test_parts_of_ones_own_are_given_again(log: Log, tmp_path: Path, capsys: pyt
     with pytest.raises(SystemExit):
         main([*asked, f"--exploration={path}.EpsilonGreedy", f"--design={path}.DenseDesign"])
     assert "its exploration is tests.support.extensions.HalfBonus(factor=0.5)" in capsys.readouterr().err
+
+
+def test_a_view_of_ones_own_is_what_is_scored(log: Log) -> None:
+    class Shifted(NeuralLogUCB2):
+        def featurize(self, *args: Any, **kwargs: Any) -> Any:
+            view = super().featurize(*args, **kwargs)
+            return view._replace(mean=view.mean + 100)
+
+    for replicas in (2, 12):
+        assert (learn(make(Shifted, replicas=replicas), log).mean > 90).all()
+
+
+def test_a_second_fit_trains_those_that_still_have_rounds(log: Log) -> None:
+    """Alone or beside others, a replica ends with the same weights."""
+
+    def twice(seeds: list[int]) -> Any:
+        agent = make(seed=seeds, replicas=len(seeds))
+        for _ in range(2):
+            trainer = L.Trainer(**QUIET, enable_checkpointing=False)
+            trainer.fit(agent, BanditData(ReplayLog(str(log.path)), rounds=10**6))
+        return agent
+
+    together = twice([0, 1, 2, 3])
+    assert len(set(together.rounds.tolist())) > 1
+    for replica in range(4):
+        alone = twice([replica])
+        for mine, theirs in zip(alone.weights(0), together.weights(replica), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-7, atol=1e-9)
+
+
+def test_a_rule_that_weighs_arms_against_each_other_is_evaluated_as_it_is(log: Log) -> None:
+    class Relative(UCB):
+        def score(self, mean: torch.Tensor, bonus: torch.Tensor, normal: Any) -> torch.Tensor:
+            return mean + bonus / bonus.amax(-1, keepdim=True)
+
+    agent = make(exploration=Relative())
+    learn(agent, log)
+    evaluation = measure(agent, Features.fit(log), log, _settings())
+    assert evaluation.totals()["matches"].tolist() == by_hand(agent, log).sum(1).tolist()

@@ -129,7 +129,7 @@ def test_the_exact_rate_is_that_of_a_plain_sum(name: str, simulated: Simulated) 
             item, liked = torch.arange(12), torch.from_numpy(world.affinity[user])
             codes = features.encode_profiles([profiles[user]])[0]
             x = features.arms(codes, torch.tensor(position + 1), item, liked)
-            mean, bonus = agent.mean_and_bonus(x.unsqueeze(0))
+            mean, bonus = mean_and_bonus(agent, x.unsqueeze(0))
             chosen = twin.best_in_random_subset((mean + bonus)[0].tolist(), 3)
             rates.append((chosen * world.probability[user, position]).sum())
     assert exact == pytest.approx(np.mean(rates), rel=1e-12)
@@ -186,7 +186,8 @@ def test_a_replay_is_like_being_online(tmp_path: Path) -> None:
 
 
 def test_online_worlds_are_for_simulated_logs_only(tmp_path: Path) -> None:
-    from nl_lightning.core.errors import InputError
+    from nl_lightning.agents.asking import mean_and_bonus
+from nl_lightning.core.errors import InputError
     from replay.formats.convert import convert_log
     from replay.formats.obd import sample
 
