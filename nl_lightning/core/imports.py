@@ -13,7 +13,9 @@ def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = (), 
     ``setting`` is what the error message calls it, ``names`` what else it may be. With ``instances`` the path may also
     name an instance, such as one with settings of its own.
     """
-    expected = f"{setting} must be {_either([*names, f'the import path of a {base.__name__} (my_module.MyClass)'])}"
+    article = "an" if base.__name__[0] in "AEIOU" else "a"
+    path_of = f"the import path of {article} {base.__name__} (my_module.MyClass)"
+    expected = f"{setting} must be {_either([*names, path_of])}"
     found = path
     if isinstance(path, str):
         module, _, name = path.rpartition(".")

@@ -32,7 +32,9 @@ def test_the_papers_agents_are_there() -> None:
     assert set(paper.PAPER_AGENTS) <= set(AGENTS)
     assert tuple(figures.STYLES) == claims.ALL == paper.PAPER_AGENTS
     assert all(tuple(row) == paper.PAPER_AGENTS for row in paper_table.CTR.values())
-    assert tuple(name for name in paper.PAPER_AGENTS if not AGENTS[name].thompson) == paper.WITHOUT_THOMPSON
+    optimistic = tuple(name for name in paper.PAPER_AGENTS if AGENTS[name].default_exploration == "ucb")
+    assert optimistic == paper.WITHOUT_THOMPSON
+    assert {AGENTS[name].default_exploration for name in paper.PAPER_AGENTS} == {"ucb", "thompson"}
     assert set(paper.DEFAULTS) == set(paper.PAPER_AGENTS)
 
 

@@ -190,8 +190,11 @@ def test_configs_side_by_side(runs: Path, data: dict[str, Any]) -> None:
     assert dict(zip(names, replicas["values"], strict=True))["h1/two"] == "4"
     assert replicas["differs"]
     assert not rows["trainer.max_epochs"]["differs"]
-    # linear agents have no width: an empty cell, which differs
-    assert rows["model.init_args.width"]["values"][names.index("h1/two")] is None
+    # a log has no pool of arms: an empty cell, which differs
+    pools = rows["data.environment.init_args.pool"]
+    assert dict(zip(names, pools["values"], strict=True))["obd/two"] is None
+    assert {*pools["values"]} == {"2500", None}
+    assert pools["differs"]
     (one, *others) = page_of(runs / "h1/one")["configs"]
     assert not any(row["differs"] for row in [one, *others])
 

@@ -70,7 +70,7 @@ def test_an_agent_is_loaded_with_its_own_settings(agent: PatientUCB, checkpoint:
     ("model", "text"),
     [
         (None, "holds the agent 'Patient-UCB', which does not come with nl_lightning; give its class with --model"),
-        ("PatientUCB", "--model must be the import path of a class, like my_module.MyAgent; got 'PatientUCB'"),
+        ("PatientUCB", "--model must be the import path of an Agent (my_module.MyClass); got 'PatientUCB'"),
         ("nosuch.Agent", "'nosuch.Agent' cannot be imported (ModuleNotFoundError: No module named 'nosuch')"),
         ("tests.support.own_agents.Nosuch", "'tests.support.own_agents.Nosuch' cannot be imported"),
         ("tests.support.own_agents.NoAgent", "NoAgent' is no subclass of Agent"),
