@@ -77,7 +77,7 @@ def test_tests_stand_where_the_packages_do() -> None:
     expected |= {TESTS, TESTS / "support", TESTS / "benchmarks"}
     assert {path.parent for path in FILES} <= expected
     with_tests = {path.parent for path in FILES if path.name.startswith("test_")}
-    assert expected - with_tests == {TESTS, TESTS / "support"}
+    assert expected - with_tests == {TESTS / "support"}
 
 
 @pytest.mark.parametrize(

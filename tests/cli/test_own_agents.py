@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -172,7 +173,9 @@ def test_an_environment_without_regret_has_a_result(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     config = tmp_path / "clicks.yaml"
-    config.write_text("model:\n  class_path: nl_lightning.NeuralLogUCB2\n  init_args:\n    lr: 0.001\n    replicas: 2\n")
+    config.write_text(
+        "model:\n  class_path: nl_lightning.NeuralLogUCB2\n  init_args:\n    lr: 0.001\n    replicas: 2\n"
+    )
     given = [f"--config={config}", "--data.environment=my_clicks.Clicks", "--data.rounds=60"]
     main(["compare", *given, "--agents", "NeuralLogUCB2", "NCBFUCB", "--id=a"])
     for agent in ("NeuralLogUCB2", "NCBFUCB"):

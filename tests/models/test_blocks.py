@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nl_lightning import AGENTS
-from nl_lightning.agents.base import Agent
 from nl_lightning.agents.asking import mean_and_bonus
+from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.replicas import Share
 from nl_lightning.models.inputs import Blocks, dense

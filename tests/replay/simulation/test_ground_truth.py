@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nl_lightning import NeuralLogUCB2
+from nl_lightning.agents.asking import mean_and_bonus
 from nl_lightning.agents.base import Agent
 from nl_lightning.rollout.data import BanditData
 from replay import Online, ReplayLog
@@ -186,8 +187,7 @@ def test_a_replay_is_like_being_online(tmp_path: Path) -> None:
 
 
 def test_online_worlds_are_for_simulated_logs_only(tmp_path: Path) -> None:
-    from nl_lightning.agents.asking import mean_and_bonus
-from nl_lightning.core.errors import InputError
+    from nl_lightning.core.errors import InputError
     from replay.formats.convert import convert_log
     from replay.formats.obd import sample
 
