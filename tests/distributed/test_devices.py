@@ -60,6 +60,12 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
     return write_log(tmp_path_factory.mktemp("logs") / "log", SimulatedWorld(**SMALL), 1100, group=300)
 
 
+@pytest.fixture(scope="module")
+def undivided(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """A log of one row group."""
+    return write_log(tmp_path_factory.mktemp("logs") / "undivided", SimulatedWorld(**SMALL), 1500, group=1500)
+
+
 class Checked(Keep):
     """Also counts how often a guess was checked, where rounds are looked ahead."""
 
@@ -151,8 +157,9 @@ def test_a_log(name: str, design: str, device: torch.device, log: Log, tmp_path:
         same(getattr(keep, column), getattr(expected, column))
 
 
-def test_a_log_that_ends_at_once(device: torch.device, log: Log) -> None:
+def test_a_log_that_ends_at_once(device: torch.device, tmp_path: Path) -> None:
     """Nothing is played, and nothing is made elsewhere."""
+    log = write_log(tmp_path / "log", SimulatedWorld(**SMALL), 200, group=100)
     agent, environment = logged("NeuralLog-UCB-2", "diagonal").to(device), ReplayLog(str(log.path))
     environment.prepare(agent.settings.seeds, agent.network.weights[0])
     with ExplicitDevices(), torch.inference_mode():
@@ -233,15 +240,14 @@ class CountedLog(ReplayLog):
 
 @pytest.mark.parametrize("device", ACCELERATORS, indirect=True)
 @pytest.mark.parametrize(("name", "design"), VARIANTS)
-def test_nothing_waits_between_two_events(name: str, design: str, device: torch.device, tmp_path: Path) -> None:
+def test_nothing_waits_between_two_events(name: str, design: str, device: torch.device, undivided: Log) -> None:
     """Three times as many events are accepted, and there are three times as many gradient steps."""
-    log = write_log(tmp_path / "log", SimulatedWorld(**SMALL), 1500, group=1500)
     # its columns, what is known of its places, its random numbers
     a_block = 30
     pulls = []
     for rounds, steps in ((20, 4), (60, 12)):
         agent = logged(name, design, update_every=rounds, steps=steps).to(device)
-        environment = CountedLog(str(log.path))
+        environment = CountedLog(str(undivided.path))
         with host_pulls(device) as found:
             keep = play(agent, environment, rounds)
         assert agent.rounds.tolist() == [rounds, rounds]
