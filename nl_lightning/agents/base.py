@@ -56,7 +56,8 @@ class Agent(L.LightningModule):
 
     Subclass ``NeuralAgent`` (or ``LinearAgent``, or one of the seven algorithms) to bring your own. Any public method
     may be redefined: what you define is what runs, in ``fit``, ``test`` and ``replay evaluate`` alike. Faster ways to
-    play rounds step aside where they could not honour it.
+    play rounds step aside where they could not honour it. State of your own belongs in buffers whose first dimension is
+    R: checkpoints store them, and several devices divide them.
     """
 
     name: ClassVar[str]
@@ -245,6 +246,15 @@ class Agent(L.LightningModule):
         if self.mode == "practical":
             self.formulas.derive(self.radius_terms())
         self._tie_tolerance = 32 * torch.finfo(self.network.weights[0].dtype).eps
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        # what is derived from a part follows when a user replaces it
+        if name in ("design", "effective_dim_design") and "_designs" in vars(self):
+            self._designs = (self.design, self.effective_dim_design)
+        elif name == "exploration" and "noise" in vars(self):
+            self.noise.normal = value.stochastic
+            self.noise.forget()
 
     # ---- what an algorithm states -------------------------------------------------------------------------------
 

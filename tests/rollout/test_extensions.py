@@ -9,7 +9,7 @@ import torch
 
 from nl_lightning import Agent, Deal, NeuralAgent, NeuralLogTS2, NeuralLogUCB2, Simulation
 from nl_lightning.agents.callbacks import Confidence
-from nl_lightning.agents.exploration import UCB
+from nl_lightning.agents.exploration import UCB, Thompson
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.types import Window
 from nl_lightning.environments import Synthetic
@@ -489,3 +489,17 @@ def test_state_that_a_user_rebinds_can_be_written_after_a_fit(fit: Fit) -> None:
     _, rounds = fit(one, rounds=30)
     one.total += 1
     torch.testing.assert_close(one.total, rounds.reward.sum(1).to(one.total) + 1)
+
+
+def test_parts_that_are_replaced_after_construction_are_used(fit: Fit) -> None:
+    one = agent()
+    one.exploration = Thompson()
+    _, rounds = fit(one, rounds=40)
+    _, thompson = fit(agent(exploration="thompson"), rounds=40)
+    assert torch.equal(rounds.score, thompson.score)
+    other = agent()
+    other.design = own.DoubledNorm(other.network.shapes, other.lam)
+    doubled = other.act(torch.ones(3, 2, 4)).bonus
+    torch.testing.assert_close(doubled, 2 * agent().act(torch.ones(3, 2, 4)).bonus)
+    fit(other, rounds=20)
+    assert (other.design.diagonal > other.lam.unsqueeze(1)).any()
