@@ -23,6 +23,9 @@ from replay.protocol.events import CandidateEvents, CandidateGroup, LogCursor, R
 from replay.protocol.features import DIM, Features
 from replay.protocol.rejection import Rule, check_rule, floor_note
 
+__all__ = ["CACHE_BYTES", "ReplayLog"]
+
+
 CACHE_BYTES = 200_000_000
 """Row groups that are kept because a replica may still be there."""
 

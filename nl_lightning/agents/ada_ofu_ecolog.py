@@ -1,6 +1,8 @@
 from nl_lightning.agents import radii
 from nl_lightning.agents.base import LinearAgent
 
+__all__ = ["AdaOFUECOLog"]
+
 
 class AdaOFUECOLog(LinearAgent):
     """ada-OFU-ECOLog (Faury et al. 2022).

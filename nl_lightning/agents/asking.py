@@ -10,6 +10,8 @@ from nl_lightning.core.checks import check_finite
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.types import Choice, View
 
+__all__ = ["ask", "mean_and_bonus", "views"]
+
 
 def ask(agent: Any, arms: Tensor, mask: Tensor | None, view: View | None) -> Choice:
     """The choice of an agent among arms (R, K, d), by its own ``act`` or, given their view, ``choose``."""

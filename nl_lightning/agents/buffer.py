@@ -3,6 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+__all__ = ["ReplayBuffer"]
+
+
 _FIRST_CAPACITY = 64
 
 

@@ -8,6 +8,8 @@ from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import as_new_as, overridden
 
+__all__ = ["check_radius_defined", "check_settings", "check_theory"]
+
 
 def check_radius_defined(agent: Any, base: type) -> None:
     """An algorithm has a radius."""

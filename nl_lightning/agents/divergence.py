@@ -9,6 +9,8 @@ from nl_lightning.core.errors import TrainNNDiverged
 from nl_lightning.core.replicas import ReplicaSettings, Share
 from nl_lightning.models.training import Descent
 
+__all__ = ["Divergence"]
+
 
 class Divergence:
     """What is known of the replicas of an agent whose TrainNN diverged.

@@ -16,6 +16,8 @@ from nl_lightning.designs import DesignMatrix, make_design
 from nl_lightning.models.mlp import MLP, factors
 from nl_lightning.models.training import LR, STEPS, Descent
 
+__all__ = ["Formulas", "Practical"]
+
 
 class Formulas(nn.Module, ABC):
     """The formulas of a mode. Tensors of settings are buffers, so that they move and divide with the agent."""

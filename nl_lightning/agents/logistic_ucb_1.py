@@ -1,6 +1,8 @@
 from nl_lightning.agents import radii
 from nl_lightning.agents.base import LinearAgent
 
+__all__ = ["LogisticUCB1"]
+
 
 class LogisticUCB1(LinearAgent):
     """Logistic-UCB-1 (Faury et al. 2020).

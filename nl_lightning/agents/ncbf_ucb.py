@@ -3,6 +3,8 @@ from torch import Tensor
 from nl_lightning.agents import radii
 from nl_lightning.agents.base import NeuralAgent
 
+__all__ = ["NCBFUCB"]
+
 
 class NCBFUCB(NeuralAgent):
     """NCBF-UCB (Verma et al. 2025).

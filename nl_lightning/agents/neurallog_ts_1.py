@@ -3,6 +3,8 @@ from torch import Tensor
 from nl_lightning.agents import radii
 from nl_lightning.agents.base import NeuralAgent
 
+__all__ = ["NeuralLogTS1"]
+
 
 class NeuralLogTS1(NeuralAgent):
     """NeuralLog-TS-1, Thompson sampling on the design matrix of NeuralLog-UCB-1.

@@ -4,6 +4,8 @@ from torch import Tensor
 from nl_lightning.agents import radii
 from nl_lightning.agents.base import NeuralAgent
 
+__all__ = ["NeuralLogTS2"]
+
 
 class NeuralLogTS2(NeuralAgent):
     """NeuralLog-TS-2, Thompson sampling on the design matrix of NeuralLog-UCB-2.

@@ -4,6 +4,8 @@ from nl_lightning.agents import radii
 from nl_lightning.agents.base import NeuralAgent
 from nl_lightning.core.link import SLOPE_BOUND
 
+__all__ = ["NeuralLogUCB1"]
+
 
 class NeuralLogUCB1(NeuralAgent):
     """NeuralLog-UCB-1 (the paper's Algorithm 1, as in its experiments).

@@ -4,6 +4,8 @@ from torch import Tensor
 from nl_lightning.agents import radii
 from nl_lightning.agents.base import NeuralAgent
 
+__all__ = ["NeuralLogUCB2"]
+
 
 class NeuralLogUCB2(NeuralAgent):
     """NeuralLog-UCB-2 (the paper's Algorithm 2, as in its experiments).

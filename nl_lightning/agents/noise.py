@@ -8,6 +8,9 @@ from torch import Tensor
 
 from nl_lightning.core.rng import CHUNK, ROWS, Stream, generator, row_numbers
 
+__all__ = ["ActionNoise", "Numbers"]
+
+
 Numbers = list[tuple[Tensor, Tensor | None]]
 """Of each draw uniform numbers and, for Thompson sampling, normal ones, (R, K)."""
 

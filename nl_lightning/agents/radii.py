@@ -20,6 +20,17 @@ from torch import Tensor
 
 from nl_lightning.core.link import SLOPE_BOUND
 
+__all__ = [
+    "Radius",
+    "TheoryRadius",
+    "ada_ofu_ecolog",
+    "condition",
+    "logistic_ucb_1",
+    "ncbf_ucb",
+    "neurallog_1",
+    "neurallog_2",
+]
+
 
 class Radius(NamedTuple):
     """The coefficients of a radius."""

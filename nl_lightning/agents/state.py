@@ -11,6 +11,9 @@ from nl_lightning.agents.trainer_flags import HALF_PRECISION, NO_FLOAT64
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.replicas import SETTINGS, ReplicaSettings, Share
 
+__all__ = ["A", "check_device", "check_identity", "identity", "keeping_float64", "not_plain", "part", "state_of"]
+
+
 A = TypeVar("A")
 
 

@@ -31,6 +31,9 @@ from nl_lightning.designs import AdaptiveDesign, DesignMatrix, FullDesign
 from nl_lightning.models.mlp import MLP, activations, factors
 from nl_lightning.models.training import Descent
 
+__all__ = ["Constants", "Theory", "doubled"]
+
+
 _STEPS = 1_000_000
 """More gradient steps in one call of TrainNN are a mistake."""
 

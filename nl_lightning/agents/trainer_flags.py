@@ -7,6 +7,8 @@ from lightning.pytorch.accelerators import MPSAccelerator
 
 from nl_lightning.core.errors import InputError
 
+__all__ = ["DEFAULTS", "HALF_PRECISION", "NO_FLOAT64", "RULES", "Rule", "check", "choose_strategy", "settled"]
+
 
 class Rule(NamedTuple):
     """The values of a flag that a fit takes, and why no others."""

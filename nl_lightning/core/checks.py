@@ -10,6 +10,8 @@ from nl_lightning.core.types import Choice
 from nl_lightning.core.whole import check_whole as check_whole
 from nl_lightning.core.whole import is_whole as is_whole
 
+__all__ = ["check_arms", "check_blocks", "check_finite", "check_reward", "check_same_agent", "check_whole", "is_whole"]
+
 
 def check_blocks(arms: Tensor, blocks: int) -> None:
     """The last number of an arm (x, k) is the number of a block."""

@@ -6,6 +6,8 @@ from typing import Any
 
 from nl_lightning.core.errors import InputError
 
+__all__ = ["as_new_as", "import_class", "overridden"]
+
 
 def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = (), instances: bool = False) -> Any:
     """The subclass of ``base`` that ``path`` names (``my_module.MyClass``), or that it is.

@@ -6,6 +6,9 @@ so that a replica's last digits would depend on which replicas lie beside it.
 
 from torch import Tensor
 
+__all__ = ["KAPPA_MINIMUM", "SLOPE_BOUND", "mu", "slope"]
+
+
 SLOPE_BOUND = 0.25
 """R = max mu'(f), reached at f = 0."""
 

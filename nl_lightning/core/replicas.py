@@ -10,6 +10,9 @@ from nl_lightning.core.checks import check_whole, is_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.link import KAPPA_MINIMUM
 
+__all__ = ["SETTINGS", "PerReplica", "ReplicaSettings", "SettingName", "Share", "pad_singleton", "per_replica"]
+
+
 PerReplica = float | list[float]
 """One number for all replicas, or a list of R numbers."""
 

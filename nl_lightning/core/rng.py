@@ -11,6 +11,9 @@ import torch
 from numpy.random import SeedSequence
 from torch import Tensor
 
+__all__ = ["CHUNK", "ROWS", "Stream", "generator", "row_numbers"]
+
+
 CHUNK = 256
 """Rounds whose random numbers are drawn at once; one call of a generator a chunk costs nothing, one a round would."""
 

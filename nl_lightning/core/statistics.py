@@ -6,6 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
+__all__ = ["CLICK_LEVEL", "LEVEL", "Interval", "Paired", "interval", "paired", "rate_variance", "wilson"]
+
+
 LEVEL = 0.96
 """The confidence level of the paper's figures."""
 

@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+__all__ = ["Choice", "Deal", "Factors", "History", "Prefix", "Round", "TrainingBatch", "View", "Window", "of_arm"]
+
+
 Factors = tuple[Tensor, ...]
 """(delta_1, z_0, delta_2, z_1, ..., z_{L-1}) of shapes (R, N, features): ``zip(factors[::2], factors[1::2])`` are the
 factors of all layers but the last, whose factors are delta_L = 1, left out, and ``factors[-1]``."""

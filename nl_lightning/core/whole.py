@@ -4,6 +4,8 @@ from numbers import Integral
 
 from nl_lightning.core.errors import InputError
 
+__all__ = ["check_whole", "is_whole"]
+
 
 def is_whole(value: object, least: int) -> bool:
     """Whether a value is a whole number (Python's or NumPy's, not a boolean) of at least ``least``."""

@@ -14,6 +14,8 @@ from nl_lightning.designs.base import DesignMatrix
 from nl_lightning.designs.samples import Samples, gradient, solve, squared_norm, take_shape
 from nl_lightning.models.mlp import Factors
 
+__all__ = ["AdaptiveDesign"]
+
 
 class AdaptiveDesign(DesignMatrix):
     """M of R replicas, over factors of gradients whose layers have the given shapes.

@@ -15,6 +15,8 @@ from nl_lightning.core.imports import as_new_as
 from nl_lightning.models.inputs import dense
 from nl_lightning.models.mlp import Factors
 
+__all__ = ["DesignMatrix"]
+
 
 class DesignMatrix(nn.Module, ABC):
     """M = ridge I + sum_i w_i g_i g_i^T of R replicas, over the factors of the gradients g.

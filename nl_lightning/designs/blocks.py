@@ -14,6 +14,8 @@ from nl_lightning.designs.base import DesignMatrix
 from nl_lightning.designs.diagonal import DiagonalDesign
 from nl_lightning.models.mlp import Factors
 
+__all__ = ["BlockDiagonalDesign"]
+
 
 class BlockDiagonalDesign(DesignMatrix):
     """D_j = ridge + sum_i w_i g_ij^2, the first layer by blocks.

@@ -10,6 +10,8 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.designs.base import DesignMatrix
 from nl_lightning.models.mlp import Factors
 
+__all__ = ["DiagonalDesign", "log_product"]
+
 
 class DiagonalDesign(DesignMatrix):
     """The diagonal of M: D_j = ridge + sum_i w_i g_ij^2.

@@ -10,6 +10,8 @@ from nl_lightning.designs.base import DesignMatrix
 from nl_lightning.designs.samples import Samples, gradient, solve, squared_norm, take_shape
 from nl_lightning.models.mlp import Factors
 
+__all__ = ["FullDesign"]
+
 
 class FullDesign(DesignMatrix):
     """The whole of M, kept as its log-determinant and its inverse or, in dual form, the factor of A.

@@ -18,6 +18,9 @@ from torch import Tensor, nn
 
 from nl_lightning.models.mlp import Factors
 
+__all__ = ["Samples", "gradient", "inner", "solve", "squared_norm", "take_shape"]
+
+
 _FIRST_CAPACITY = 64
 
 

@@ -18,6 +18,9 @@ from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 from rich.console import Console
 
+__all__ = ["GRACE", "Launcher", "end_now"]
+
+
 GRACE = 10.0
 """Seconds that a process has to end by itself, once another one has failed."""
 

@@ -30,6 +30,9 @@ from nl_lightning.core.errors import InputError, ProcessLost, TrainNNDiverged
 from nl_lightning.core.replicas import Share, pad_singleton
 from nl_lightning.distributed.launcher import GRACE, Launcher
 
+__all__ = ["TIMEOUT", "ReplicaStrategy", "T", "asked_to_stop", "collected", "gathered", "share_of"]
+
+
 T = TypeVar("T")
 
 TIMEOUT = 600.0

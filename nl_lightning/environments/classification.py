@@ -12,6 +12,8 @@ from nl_lightning.environments.seeds import check_seeds, replica_seeds
 from nl_lightning.environments.tables import SIDE, Table
 from nl_lightning.models.inputs import dense
 
+__all__ = ["Classification", "averaged", "category_values", "order", "scaled", "with_block"]
+
 
 class Classification(ChunkedSimulation):
     """Rows of a data set in random order; arm k is class k, and gives reward 1 if it is the row's.

@@ -25,6 +25,9 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
 from nl_lightning.environments.tables import SIDE, Description, Table, check_counts, frame_of, table_of
 
+__all__ = ["DATASETS", "DATA_VARIABLE", "Dataset", "description", "load"]
+
+
 Dataset = Literal["mnist", "mushroom", "shuttle", "magic", "banknote", "phoneme"]
 
 DATA_VARIABLE = "NL_LIGHTNING_DATA"

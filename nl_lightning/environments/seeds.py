@@ -6,6 +6,9 @@ from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.replicas import Share
 
+__all__ = ["Seeds", "check_seeds", "replica_seeds"]
+
+
 Seeds = int | list[int] | None
 """One seed for all replicas, a list of R, or None: each replica's own."""
 

@@ -13,6 +13,9 @@ from nl_lightning.core.rng import CHUNK, Stream, generator
 from nl_lightning.environments.base import ChunkedSimulation, Deal
 from nl_lightning.environments.seeds import check_seeds, replica_seeds
 
+__all__ = ["FUNCTIONS", "Function", "Synthetic", "different"]
+
+
 Function = Literal["h1", "h2", "h3", "h4", "h5", "h6"]
 
 # h(x, th, Th) for x (..., d), th (d,), Th (d, d)

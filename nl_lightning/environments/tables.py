@@ -11,6 +11,9 @@ from torch import Tensor
 
 from nl_lightning.core.errors import InputError
 
+__all__ = ["LABELS", "MISSING", "SIDE", "Description", "Table", "check_counts", "frame_of", "plain", "table_of"]
+
+
 LABELS = ("class", "label")
 """Names that the column of classes may have."""
 

@@ -13,6 +13,20 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
+__all__ = [
+    "PART",
+    "Blocks",
+    "Inputs",
+    "Vectors",
+    "dense",
+    "equal_parts",
+    "first_layer",
+    "input_size",
+    "inputs",
+    "parts",
+]
+
+
 _WEIGHTS_OF_A_TILE = 25
 """To hand a tile the weights of its block and take its gradient back costs about as much as so many samples."""
 

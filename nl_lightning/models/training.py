@@ -25,6 +25,9 @@ from nl_lightning.core.replicas import pad_singleton
 from nl_lightning.models.inputs import Inputs, equal_parts, inputs, parts
 from nl_lightning.models.mlp import activations
 
+__all__ = ["DIVERGED_LOSS", "Descent", "GradientDescent", "descend", "has_diverged", "loss", "train", "train_nn"]
+
+
 LR, STEPS = 0.01, 100
 """Step and number of steps of practical mode, where none are given."""
 

@@ -22,6 +22,8 @@ from nl_lightning.distributed.strategy import ReplicaStrategy, collected, gather
 from nl_lightning.environments import Environment, LoggedEnvironment, Simulation
 from nl_lightning.rollout.loop import play
 
+__all__ = ["BanditData", "DealLoader", "RoundLoader"]
+
 
 class BanditData(L.LightningDataModule):
     """Plays an agent's rounds in an environment and hands the replay buffer to TrainNN.

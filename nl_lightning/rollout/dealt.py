@@ -10,6 +10,8 @@ from nl_lightning.agents.base import Agent
 from nl_lightning.core.types import Choice, Deal, Round, View, Window, of_arm
 from nl_lightning.rollout.lookahead import look_ahead
 
+__all__ = ["DealtBlock", "DealtRound", "join"]
+
 
 class DealtRound(Round):
     """A round of a simulation: number (R,), rewards and regrets (R, K) of all arms."""

@@ -12,6 +12,8 @@ from nl_lightning.core.types import Choice, Deal, Round, View, Window, of_arm
 from nl_lightning.rollout.dealt import join
 from nl_lightning.rollout.lookahead import look_ahead
 
+__all__ = ["LoggedBlock", "LoggedRound", "Scored", "Subset"]
+
 
 class LoggedRound(Round):
     """A step through a block: its event (R,) among those of all replicas, and the round that was scored there."""

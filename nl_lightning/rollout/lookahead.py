@@ -20,6 +20,8 @@ from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.types import Prefix, View
 
+__all__ = ["Acceptance", "Resolved", "look_ahead"]
+
 
 class Acceptance(Protocol):
     """Which rounds of a window count, and what is observed in them."""

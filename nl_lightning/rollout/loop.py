@@ -19,6 +19,9 @@ from nl_lightning.environments import Environment, LoggedEnvironment, Simulation
 from nl_lightning.rollout.dealt import DealtBlock, join
 from nl_lightning.rollout.logged import LoggedBlock
 
+__all__ = ["EVALUATED_BYTES", "OnRound", "OnWindow", "Plan", "make_plan", "play"]
+
+
 OnRound = Callable[[Round], None]
 """What is done after every round: design matrix and radius first of all."""
 OnWindow = Callable[[Window], None]

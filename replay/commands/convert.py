@@ -21,6 +21,8 @@ from replay.formats.convert import ON_ERROR, convert_log, is_converted
 from replay.formats.obd import find_logs, samples
 from replay.logs.statistics import LogStatistics, read_description
 
+__all__ = ["add_arguments", "run"]
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(

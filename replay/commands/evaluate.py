@@ -39,6 +39,8 @@ from replay.protocol.candidates import PROTOCOLS, check_protocol
 from replay.protocol.events import ReplaySettings
 from replay.protocol.rejection import RULES, check_rule
 
+__all__ = ["add_arguments", "run"]
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(

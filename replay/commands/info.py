@@ -21,6 +21,8 @@ from replay.logs.address import Address, address, size
 from replay.logs.schema import EVENTS_FILES, ITEMS_FILE, LOG_FILE
 from replay.logs.statistics import LogStatistics, check_files, read_description
 
+__all__ = ["add_arguments", "run"]
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(

@@ -20,6 +20,9 @@ from replay.logs.statistics import LogStatistics, read_description
 from replay.simulation.simulate import make_log
 from replay.simulation.simulated_world import POLICIES, SimulatedWorld
 
+__all__ = ["HELP", "add_arguments", "run"]
+
+
 HELP = {
     "items": "number of items",
     "users": "number of user profiles",

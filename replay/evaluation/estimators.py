@@ -24,6 +24,25 @@ from torchmetrics import Metric, MetricCollection
 from nl_lightning.core.rng import Stream, generator
 from nl_lightning.core.statistics import CLICK_LEVEL, wilson
 
+__all__ = [
+    "BLOCKS",
+    "IPS",
+    "METRICS",
+    "RESAMPLES",
+    "AcceptanceRate",
+    "BlockSums",
+    "Counted",
+    "EffectiveSampleSize",
+    "Estimate",
+    "EventCounts",
+    "MatchCTR",
+    "SelfNormalisedIPS",
+    "Totals",
+    "estimates",
+    "monte_carlo_error",
+]
+
+
 BLOCKS = 1000
 """Number of blocks of rows that a log is divided into; the bootstrap resamples blocks."""
 

@@ -24,6 +24,9 @@ from replay.protocol.rejection import floor_note
 from replay.simulation.ground_truth import exact_ctr
 from replay.simulation.simulated_world import SimulatedWorld
 
+__all__ = ["DRAWS", "describe", "evaluate", "load", "measure"]
+
+
 DRAWS = 20
 """Monte Carlo draws for the action probabilities of a Thompson agent."""
 

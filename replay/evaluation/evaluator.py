@@ -23,6 +23,19 @@ from replay.logs.reader import Log, RowGroup
 from replay.protocol.events import CandidateEvents, ReplaySettings
 from replay.protocol.features import Features
 
+__all__ = [
+    "KEPT_ARMS",
+    "LOOKUP_ENTRIES",
+    "SCORES_AT_ONCE",
+    "WHOLE_AFFINITIES",
+    "Evaluation",
+    "FrozenAgent",
+    "batch_size",
+    "batches",
+    "rejected",
+]
+
+
 SCORES_AT_ONCE = 2_000_000
 """Scores held in memory at a time, over all replicas."""
 

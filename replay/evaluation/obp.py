@@ -31,6 +31,9 @@ from replay.protocol.candidates import candidates
 from replay.protocol.events import ReplaySettings
 from replay.protocol.features import USER_DIM, Features
 
+__all__ = ["AgentPolicy", "LogDataset", "action_distribution", "check_size", "off_policy_estimates"]
+
+
 _ENTRIES = 100_000_000
 """Largest size of an action distribution, 0.8 GB. Several of them are in memory at a time."""
 

@@ -27,6 +27,9 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.core.whole import check_whole
 from nl_lightning.distributed.launcher import Launcher, end_now
 
+__all__ = ["ACCELERATORS", "ONE", "TIMEOUT", "Processes", "ending_together"]
+
+
 ACCELERATORS = ("cpu", "cuda", "gpu", "auto")
 """Lightning's names of the accelerators that support float64."""
 

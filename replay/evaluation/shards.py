@@ -10,6 +10,8 @@ from replay.logs.reader import Log, RowGroup
 from replay.protocol.events import CandidateEvents, ReplaySettings
 from replay.protocol.features import Features
 
+__all__ = ["LogData", "ShardLoader", "partition"]
+
 
 def partition(rows: Sequence[int], parts: int) -> list[list[int]]:
     """Partition row groups of the given lengths into shards with about equal numbers of rows.

@@ -13,6 +13,9 @@ from replay.logs.schema import LOG_FILE
 from replay.logs.statistics import read_description
 from replay.logs.writer import LogWriter, locked
 
+__all__ = ["MAX_LISTED", "ON_ERROR", "PREFETCH", "convert_log", "is_converted"]
+
+
 PREFETCH = 4
 """Blocks that are parsed ahead while a part is written."""
 MAX_LISTED = 20

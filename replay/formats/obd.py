@@ -13,6 +13,22 @@ import pyarrow as pa
 from nl_lightning.core.errors import InputError
 from replay.logs.schema import ITEM_FEATURES, ITEM_NUMBER, ITEMS, USER_FEATURES
 
+__all__ = [
+    "AFFINITY",
+    "COLUMNS",
+    "ENDS",
+    "ITEM_CONTEXT",
+    "check_columns",
+    "find_log",
+    "find_logs",
+    "fingerprint",
+    "read_header",
+    "read_items",
+    "sample",
+    "samples",
+]
+
+
 ITEM_CONTEXT = "item_context.csv"
 AFFINITY = "user-item_affinity_"
 COLUMNS = ("timestamp", "item_id", "position", "click", "propensity_score", *USER_FEATURES)

@@ -18,6 +18,9 @@ from nl_lightning.core.errors import InputError
 from replay.formats.obd import AFFINITY, COLUMNS, ITEM_CONTEXT, check_columns, read_header, read_items
 from replay.logs.schema import EVENTS, USER_FEATURES
 
+__all__ = ["BLOCK", "FEW", "MAY_BE_EMPTY", "NUMBERS", "PIECE", "CsvBlock", "Damage", "ObdRows", "Range"]
+
+
 BLOCK = 16 << 20
 """Bytes of a log that are parsed together."""
 PIECE = 2 << 20

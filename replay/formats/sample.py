@@ -11,6 +11,8 @@ from replay.formats.convert import convert_log
 from replay.formats.obd import sample
 from replay.logs.schema import LOG_FILE, VERSION
 
+__all__ = ["bundled_log"]
+
 
 def bundled_log(policy: str = "random", campaign: str = "all") -> Path:
     """The log of a sample of 10,000 events, converted on first use."""

@@ -19,6 +19,8 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSy
 
 from nl_lightning.core.errors import InputError
 
+__all__ = ["Address", "RemotePath", "address", "list_files", "open_parquet", "repair_hint", "size"]
+
 
 @dataclass(frozen=True, order=True)
 class RemotePath:

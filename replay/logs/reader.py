@@ -14,6 +14,9 @@ from replay.logs.address import Address, address, list_files, open_parquet, repa
 from replay.logs.schema import EVENTS, EVENTS_FILES, ITEM_NUMBER, ITEMS, ITEMS_FILE, USER_FEATURES, check_schema
 from replay.logs.statistics import LogStatistics, check_files, read_description
 
+__all__ = ["COLUMNS", "Events", "Log", "RowGroup"]
+
+
 COLUMNS = [name for name in EVENTS.names if name != "timestamp"]
 """The columns that a replay reads. Times are not needed: the events are already in order."""
 

@@ -13,6 +13,22 @@ import pyarrow as pa
 
 from nl_lightning.core.errors import InputError
 
+__all__ = [
+    "EVENTS",
+    "EVENTS_FILES",
+    "FORMAT",
+    "ITEMS",
+    "ITEMS_FILE",
+    "ITEM_FEATURES",
+    "ITEM_NUMBER",
+    "LOG_FILE",
+    "ROW_GROUP",
+    "USER_FEATURES",
+    "VERSION",
+    "check_schema",
+]
+
+
 FORMAT = "nl-lightning replay log"
 VERSION = 1
 

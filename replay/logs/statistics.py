@@ -15,6 +15,8 @@ from nl_lightning.core.errors import InputError
 from replay.logs.address import Address, list_files, open_parquet
 from replay.logs.schema import EVENTS_FILES, FORMAT, ITEMS_FILE, LOG_FILE, USER_FEATURES, VERSION
 
+__all__ = ["LogStatistics", "StatisticsCounter", "check_files", "read_description"]
+
 
 @dataclass
 class LogStatistics:

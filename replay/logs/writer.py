@@ -16,6 +16,9 @@ from nl_lightning.core.files import write_beside
 from replay.logs.schema import EVENTS, EVENTS_FILES, FORMAT, ITEMS, ITEMS_FILE, LOG_FILE, ROW_GROUP, VERSION
 from replay.logs.statistics import StatisticsCounter
 
+__all__ = ["PART_ROWS", "LogWriter", "locked"]
+
+
 PART_ROWS = 8 * ROW_GROUP
 """Rows per part; the last part may be shorter."""
 

@@ -11,6 +11,9 @@ from nl_lightning.core.whole import check_whole
 from nl_lightning.environments.synthetic import different
 from replay.logs.reader import Events
 
+__all__ = ["PROTOCOLS", "Candidates", "Protocol", "candidates", "check_protocol", "with_highest_affinity"]
+
+
 _NO_ITEM = 2**40
 """Larger than any item id."""
 

@@ -12,6 +12,8 @@ from replay.protocol.candidates import Protocol, candidates
 from replay.protocol.features import Features, Unseen
 from replay.protocol.rejection import kept
 
+__all__ = ["CandidateEvents", "CandidateGroup", "Groups", "LogCursor", "ReplaySettings"]
+
 
 class ReplaySettings(NamedTuple):
     """How events are shown to an agent."""

@@ -26,6 +26,9 @@ from nl_lightning.core.errors import InputError
 from replay.logs.reader import Events, Log
 from replay.logs.schema import ITEM_FEATURES, ITEM_NUMBER, USER_FEATURES
 
+__all__ = ["DIM", "Features", "Unseen", "digest"]
+
+
 USER_DIM, ITEM_DIM = 16, 8
 DIM = 2 * USER_DIM + ITEM_DIM + 2
 """42"""

@@ -18,6 +18,9 @@ from nl_lightning.core.rng import Stream, row_numbers
 from replay.logs.reader import Events, RowGroup
 from replay.logs.statistics import LogStatistics
 
+__all__ = ["RULES", "Rule", "check_rule", "floor_note", "kept"]
+
+
 Rule = Literal["propensity", "match", "biased-match"]
 
 RULES: dict[Rule, str] = {

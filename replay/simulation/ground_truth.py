@@ -17,6 +17,9 @@ from replay.protocol.candidates import Protocol, check_protocol
 from replay.protocol.features import DIM, Features
 from replay.simulation.simulated_world import SimulatedWorld
 
+__all__ = ["ARMS_AT_ONCE", "Online", "choice_probability", "exact_ctr"]
+
+
 ARMS_AT_ONCE = 50_000
 """Arms held in memory at a time, over all replicas."""
 

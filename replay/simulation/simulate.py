@@ -9,6 +9,8 @@ from replay.logs.statistics import read_description
 from replay.logs.writer import LogWriter, locked
 from replay.simulation.simulated_world import SimulatedWorld
 
+__all__ = ["make_log"]
+
 
 def make_log(path: Path, world: SimulatedWorld, rows: int, progress: Callable[[int, int], None] | None = None) -> bool:
     """Simulate a log, or the rest of an interrupted one. Returns False if the log is already complete.

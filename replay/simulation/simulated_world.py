@@ -14,6 +14,22 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.core.whole import check_whole
 from replay.logs.schema import EVENTS, ITEMS
 
+__all__ = [
+    "CHUNK",
+    "FIRST_TIME",
+    "ITEM_VALUES",
+    "LATENT",
+    "MOST_ENTRIES",
+    "POLICIES",
+    "TIME_STEP",
+    "USER_VALUES",
+    "Floats",
+    "SimulatedWorld",
+    "Whole",
+    "inverse_cdf",
+]
+
+
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
