@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test bench lint types clean
+.PHONY: run test test-slow bench lint types clean
 
 run: $(READY)
 	$(BIN)/python -m nl_lightning compare --config configs/obd.yaml
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+
+# Several processes that are killed, lost or started by a cluster's launcher.
+test-slow: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

@@ -4,7 +4,7 @@ from typing import Any
 
 import lightning as L
 
-from nl_lightning.core.imports import as_new_as
+from nl_lightning.core.imports import as_new_as, overridden
 from nl_lightning.core.types import History, Round, Window
 
 __all__ = ["Confidence", "RoundCallback"]
@@ -33,6 +33,12 @@ class RoundCallback(L.Callback):
     def supports_windows(self) -> bool:
         """Whether this callback can do without single rounds."""
         return as_new_as(self, "on_window_end", "on_round_end")
+
+    @property
+    def lacks_rounds(self) -> bool:
+        """Whether this callback defines ``on_window_end`` and has no ``on_round_end`` of its own beside it."""
+        base = Confidence if isinstance(self, Confidence) else RoundCallback
+        return bool(overridden(self, base, "on_window_end")) and not overridden(self, base, "on_round_end")
 
 
 class Confidence(RoundCallback):

@@ -14,7 +14,7 @@ from nl_lightning.agents.base import Agent
 from nl_lightning.agents.callbacks import Confidence, RoundCallback
 from nl_lightning.core.checks import check_finite, check_whole
 from nl_lightning.core.errors import InputError
-from nl_lightning.core.imports import as_new_as, overridden
+from nl_lightning.core.imports import overridden
 from nl_lightning.core.rng import CHUNK
 from nl_lightning.core.threads import default_threads
 from nl_lightning.core.types import Deal, Round, TrainingBatch, Window
@@ -90,7 +90,7 @@ class BanditData(L.LightningDataModule):
         assert self.trainer is not None
         found = [type(c).__name__ for c in self.trainer.callbacks if isinstance(c, Confidence)]  # type: ignore[attr-defined]
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, RoundCallback) and not as_new_as(callback, "on_round_end", "on_window_end"):
+            if isinstance(callback, RoundCallback) and callback.lacks_rounds:
                 raise InputError(
                     f"{type(callback).__name__} defines on_window_end without on_round_end, but rounds may be played "
                     "one by one; define both."

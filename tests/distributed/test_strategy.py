@@ -195,6 +195,7 @@ def test_a_fit_is_the_same_on_any_number_of_devices(tmp_path: Path, monkeypatch:
     assert diverged == [None, None, 10, None, None]
 
 
+@pytest.mark.slow
 def test_a_replay_is_the_same_on_more_devices_than_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas come to the end of the log at different rounds, each alone on its device, with exact matrices."""
     log = write_log(tmp_path / "log", SimulatedWorld(**SMALL), rows=700, group=200)
@@ -254,6 +255,7 @@ if __name__ == "__main__":
 # ---- launchers -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_nodes_torchrun_and_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process a node; the nodes are this machine, twice."""
     one = alone(FIT, tmp_path, monkeypatch)
@@ -315,6 +317,7 @@ def until_lost(process: subprocess.Popen[str], child: int) -> str:
     return output
 
 
+@pytest.mark.slow
 def test_a_process_that_is_lost_ends_the_run_and_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed or stopped in the middle: the others say so and end; started again, the run has the same result.
 

@@ -273,6 +273,7 @@ def _until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 @pytest.mark.xdist_group("processes")
 def test_killed_and_stopped_reproductions_go_on_to_the_same_numbers(

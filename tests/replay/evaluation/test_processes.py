@@ -84,6 +84,7 @@ def assert_same(found: Any, expected: Any, place: str = "result") -> None:
         assert found == expected, place
 
 
+@pytest.mark.slow
 def test_three_processes_find_what_one_finds(log: Log, tmp_path: Path) -> None:
     """Also on a log with two row groups, of which the third process has none."""
     short = write_log(tmp_path / "short", SOFTMAX, 300, group=250)
@@ -210,6 +211,7 @@ def test_a_damaged_row_group_ends_all_processes(log: Log, checkpoint: Path, tmp_
     assert not list((tmp_path / "out").iterdir())
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_others(log: Log, checkpoint: Path) -> None:
     process = start([], f"--checkpoint={checkpoint}", f"--log={log.path}", "--draws=1000000")
     children = ["pgrep", "-P", str(process.pid)]
