@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import lightning as L
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 
 from nl_lightning.agents.base import Agent
 from nl_lightning.agents.callbacks import Confidence, RoundCallback
@@ -20,7 +21,7 @@ from nl_lightning.core.threads import default_threads
 from nl_lightning.core.types import Deal, Round, TrainingBatch, Window
 from nl_lightning.distributed.strategy import ReplicaStrategy, collected, gathered
 from nl_lightning.environments import Environment, LoggedEnvironment, Simulation
-from nl_lightning.rollout.loop import play
+from nl_lightning.rollout.loop import make_plan, play
 
 __all__ = ["BanditData", "DealLoader", "RoundLoader"]
 
@@ -89,17 +90,27 @@ class BanditData(L.LightningDataModule):
         """One callback, and only one, tells the agent what it observed."""
         assert self.trainer is not None
         found = [type(c).__name__ for c in self.trainer.callbacks if isinstance(c, Confidence)]  # type: ignore[attr-defined]
-        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, RoundCallback) and callback.lacks_rounds:
-                raise InputError(
-                    f"{type(callback).__name__} defines on_window_end without on_round_end, but rounds may be played "
-                    "one by one; define both."
-                )
         if len(found) != 1:
             what = f"{len(found)} of them ({', '.join(found)})" if found else "none"
             raise InputError(
                 f"A fit needs exactly one Confidence callback, which maintains design matrix and radius; got {what}. "
                 "Leave configure_callbacks as it is, or let it return one Confidence."
+            )
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, RoundCallback) and callback.lacks_rounds:
+                self._check_window_callback(callback)
+
+    def _check_window_callback(self, callback: RoundCallback) -> None:
+        """Say what becomes of ``on_window_end`` without ``on_round_end`` where rounds are played one by one."""
+        name = type(callback).__name__
+        if isinstance(callback, Confidence):
+            raise InputError(
+                f"{name} defines on_window_end without on_round_end, but rounds may be played one by one; define both."
+            )
+        agent = self._agent
+        if not make_plan(agent, self.environment, min(self.rounds, agent.update_every), together=True).ahead:
+            rank_zero_warn(
+                f"{name}.on_window_end is not called: rounds of this run are played one by one. Define on_round_end."
             )
 
     def state_dict(self) -> dict[str, Any]:

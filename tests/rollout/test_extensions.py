@@ -443,8 +443,16 @@ def test_overrides_without_effect_are_refused(fit: Fit) -> None:
         def on_window_end(self, trainer: L.Trainer, agent: Any, window: Window) -> None:
             pass
 
-    with pytest.raises(InputError, match="defines on_window_end without on_round_end"):
-        fit(agent(), rounds=10, callbacks=[WindowsOnly()])
+    fit(agent(), rounds=40, callbacks=[WindowsOnly()])
+    with pytest.warns(UserWarning, match=r"WindowsOnly.on_window_end is not called: .* Define on_round_end"):
+        fit(agent(design="full"), rounds=40, callbacks=[WindowsOnly()])
+
+    class OwnConfidence(Confidence):
+        def on_window_end(self, trainer: L.Trainer, agent: Any, window: Window) -> None:
+            pass
+
+    with pytest.raises(InputError, match="OwnConfidence defines on_window_end without on_round_end"):
+        fit(agent(), rounds=10, callbacks=[OwnConfidence()])
 
 
 def test_what_a_subclass_of_a_shipped_environment_deals_is_checked() -> None:

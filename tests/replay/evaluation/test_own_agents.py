@@ -80,7 +80,10 @@ def test_an_agent_is_loaded_with_its_own_settings(agent: PatientUCB, checkpoint:
             "holds the agent 'Patient-UCB', but tests.support.own_agents.OtherUCB is the agent 'Other-UCB'",
         ),
         ("nl_lightning.NeuralLogUCB2", "is the agent 'NeuralLog-UCB-2'; give the class that was trained"),
-        ("tests.support.own_agents.Impostor", "Impostor cannot be built with the settings in"),
+        (
+            "tests.support.own_agents.Impostor",
+            "is of another agent: its nu is [0.1, 0.1], here it is [0.1]",
+        ),
     ],
 )
 def test_a_wrong_class_is_refused(
