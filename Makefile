@@ -4,17 +4,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test test-slow bench lint types clean
+.PHONY: run test test-slow attack bench lint types clean
 
 run: $(READY)
 	$(BIN)/python -m nl_lightning compare --config configs/obd.yaml
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not attack"
 
 # Several processes that are killed, lost or started by a cluster's launcher.
 test-slow: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
+
+# Damaged files, hostile input, misuse: each is refused in one clear text, or has the right result.
+attack: $(READY)
+	$(BIN)/python -m pytest -n 2 -m attack
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

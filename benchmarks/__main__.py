@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import blocks, devices, document, fit, profile, replay, stored, theory, threads, variants
+from benchmarks import blocks, devices, document, fit, learning, profile, replay, stored, theory, threads, variants
 from benchmarks.measure import Row, quiet
 from benchmarks.peers import marks
 from benchmarks.peers.compare import compare
@@ -47,7 +47,13 @@ def _measure(options: argparse.Namespace, console: Console) -> bool:
     parts: dict[str, Callable[[Say], Found]] = {
         "peers": _peers,
         "profile": _profile,
-        "fit": _rows(fit.gradient_step, fit.act_and_observe, lambda: fit.memory(options.long)),
+        "fit": _rows(
+            fit.gradient_step, fit.optimizers, fit.own_network, fit.act_and_observe, lambda: fit.memory(options.long)
+        ),
+        "long": _rows(fit.schedule, fit.million),
+        "learning": learning.untuned,
+        "grid": learning.grid,
+        "tried": learning.tried,
         "blocks": _rows(blocks.fits),
         "theory": _rows(theory.rounds_of_theory_mode, theory.memory),
         "replay": _rows(

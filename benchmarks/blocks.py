@@ -45,7 +45,9 @@ def fits() -> list[Row]:
         def fit(blocks: int, replicas: int = replicas) -> Callable[[], object]:
             def work() -> None:
                 environment = _Drawn(blocks)
-                agent = NeuralLogUCB2(environment.dim, nu=0.01, lr=1e-4, replicas=replicas, blocks=blocks)
+                agent = NeuralLogUCB2(
+                    environment.dim, nu=0.01, lam=1.0, optimizer="gd", lr=1e-4, replicas=replicas, blocks=blocks
+                )
                 trainer().fit(agent, BanditData(environment, 2000, threads=torch.get_num_threads()))
 
             return work

@@ -101,7 +101,7 @@ def fitting(size: int) -> Callable[[], float]:
     """Seconds of one ``trainer.fit``, shared among so many processes, which begin together."""
 
     def work() -> float:
-        agent = NeuralLogUCB2(20, width=20, nu=0.01, lr=0.005, replicas=20)
+        agent = NeuralLogUCB2(20, width=20, nu=0.01, lam=1.0, optimizer="gd", lr=0.005, replicas=20)
         data = BanditData(Synthetic("h1"), 2000, threads=torch.get_num_threads())
         fitter = trainer(**({"strategy": "replica", "devices": size} if size > 1 else {}))
         if torch.distributed.is_initialized():

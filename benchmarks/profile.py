@@ -76,7 +76,17 @@ class Profile:
         }
 
     def _run(self) -> tuple[NeuralLogUCB2, BanditData]:
-        agent = NeuralLogUCB2(20, width=20, nu=0.01, lr=0.005, steps=STEPS, update_every=EVERY, replicas=self.replicas)
+        agent = NeuralLogUCB2(
+            20,
+            width=20,
+            nu=0.01,
+            lam=1.0,
+            optimizer="gd",
+            lr=0.005,
+            steps=STEPS,
+            update_every=EVERY,
+            replicas=self.replicas,
+        )
         return agent, BanditData(Synthetic("h1"), ROUNDS, threads=torch.get_num_threads())
 
     def _driven(self) -> float:

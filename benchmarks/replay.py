@@ -34,7 +34,7 @@ def simulated(path: Path, rows: int) -> Log:
 
 
 def agent(replicas: int = 1) -> NeuralLogUCB2:
-    return NeuralLogUCB2(42, width=20, nu=0.1, kappa=50.0, replicas=replicas)
+    return NeuralLogUCB2(42, width=20, nu=0.1, lam=1.0, kappa=50.0, replicas=replicas)
 
 
 def frozen(rows: int) -> list[Row]:

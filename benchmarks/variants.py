@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.measure import Row, ratio, seconds
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.environments import Synthetic
-from nl_lightning.models.training import train_nn
+from nl_lightning.models.backward import train_nn
 
 _SIZES = ((1, 1000, 20, 20), (20, 1000, 20, 20), (1, 1000, 42, 100), (10, 1000, 42, 100))
 """(R, n, d, m)"""

@@ -5,6 +5,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from nl_lightning.core.arguments import OneLineParser
+from nl_lightning.core.credentials import check_no_credentials, hide_credentials
 from nl_lightning.core.errors import InputError
 from replay.commands import COMMANDS
 
@@ -16,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     asked = next((argument for argument in given if not argument.startswith("-")), None)
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m replay",
         description="Make logs of clicks, look into them, and evaluate agents on them.",
         epilog="The options of a command: python -m replay COMMAND --help",
@@ -29,11 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             command.description = module.__doc__
             command.set_defaults(run=module.run)
             module.add_arguments(command)
-    options = parser.parse_args(given)
     try:
+        check_no_credentials(given, "The command")
+        options = parser.parse_args(given)
         options.run(options)
     except (InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {hide_credentials(str(error))}", file=sys.stderr)
         sys.exit(1)
 
 

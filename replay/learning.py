@@ -17,6 +17,7 @@ from nl_lightning.core.replicas import pad_singleton
 from nl_lightning.core.types import Deal
 from nl_lightning.environments import LoggedEnvironment
 from replay.formats.sample import bundled_log
+from replay.logs.digest import digest
 from replay.logs.reader import Log
 from replay.protocol.candidates import Protocol, check_protocol
 from replay.protocol.events import CandidateEvents, CandidateGroup, LogCursor, ReplaySettings
@@ -77,6 +78,7 @@ class ReplayLog(LoggedEnvironment):
     # ---- state ----------------------------------------------------------------------------------------------------
 
     def reset(self, seeds: Sequence[int]) -> None:
+        self._digest = digest(self.log.path)
         self._moved: Features | None = None
         self._places = [LogCursor(self.log) for _ in seeds]
         self.alive = [True] * len(seeds)
@@ -107,14 +109,18 @@ class ReplayLog(LoggedEnvironment):
     def _log_identity(self) -> dict[str, Any]:
         """What tells this log from another one."""
         contents = self.log.statistics.to_json()
-        return {**{name: self.log.description[name] for name in ("source", "parts")}, **contents}
+        described = {name: self.log.description[name] for name in ("source", "parts")}
+        return {**described, **contents, "digest": self._digest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         now, then = self._log_identity(), state["log"]
-        differing = [f"{name} was {then.get(name)}, is {now.get(name)}" for name in now if now[name] != then.get(name)]
+        differing = [name for name in now if now[name] != then.get(name)]
         if differing:
+            name = differing[0]
+            what = f"{name} was {then.get(name)}, is {now[name]}"
             raise InputError(
-                f"{self.log.path} is not the log that this run began with: {differing[0]}. "
+                f"{self.log.path} is not the log that this run began with: "
+                f"{'its files hold other events or items' if name == 'digest' else what}. "
                 "Put the old log back to go on, or begin a new run."
             )
         self.features, self._moved = None, None

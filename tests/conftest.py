@@ -1,4 +1,5 @@
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import settings
 from nl_lightning.agents.base import Agent
 from nl_lightning.environments import Synthetic
 from nl_lightning.rollout.data import BanditData
+from tests.support.attacks import PROPERTY
 from tests.support.fits import QUIET, Fit, Keep
 from tests.support.shared_data import SHARED
 
@@ -59,3 +61,19 @@ def fit() -> Fit:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What must be done by one worker comes first, so that the other one is not left without work in the end."""
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count the attacks of tests/attacks by how they ended."""
+    ended: Counter[str] = Counter()
+    for category in ("passed", "failed"):
+        for report in terminalreporter.stats.get(category, []):
+            for name, value in getattr(report, "user_properties", []):
+                if name == PROPERTY:
+                    ended[value] += 1
+    if ended:
+        tried = ended.total()
+        refused, survived = ended.pop("refused", 0), ended.pop("survived", 0)
+        terminalreporter.write_line(
+            f"attacks: {tried} tried, {refused} refused clearly, {survived} survived, {ended.total()} succeeded"
+        )

@@ -74,7 +74,7 @@ def test_tests_stand_where_the_packages_do() -> None:
     layers = {path.parent for path in (ROOT / "nl_lightning").glob("*/__init__.py")}
     expected = {TESTS / layer.name for layer in layers}
     expected |= {TESTS / path.parent.relative_to(ROOT) for path in (ROOT / "replay").rglob("__init__.py")}
-    expected |= {TESTS, TESTS / "support", TESTS / "benchmarks"}
+    expected |= {TESTS, TESTS / "support", TESTS / "benchmarks", TESTS / "attacks"}
     assert {path.parent for path in FILES} <= expected
     with_tests = {path.parent for path in FILES if path.name.startswith("test_")}
     assert expected - with_tests == {TESTS / "support"}

@@ -28,7 +28,7 @@ def test_python_blocks_run(block: str, tmp_path: Path, monkeypatch: pytest.Monke
 def test_classes_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The module of the section, its commands, and its suites."""
     section = TEXT.split("## Bring your own\n")[1].split("\n## ")[0]
-    (module,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+    module, *_ = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
     (tmp_path / "mine.py").write_text(module)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

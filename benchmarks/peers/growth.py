@@ -25,9 +25,7 @@ def online(data: Path, say: Say) -> dict[str, Any]:
     """By contender: a point for every number of rounds."""
     found: dict[str, Any] = {}
     for contender in (our_run(1), CALVERA_FASTEST, AGILERL_SAME):
-        # our loss is a sum over rounds: with more of them its step must be smaller
-        smaller = {"lr": 0.001} if contender.peer == OURS else {}
-        sizes = [{"rounds": rounds, "seed": 0, **smaller} for rounds in ROUNDS]
+        sizes = [{"rounds": rounds, "seed": 0} for rounds in ROUNDS]
         found[contender.name] = _points(contender, data, say, sizes)
     return found
 

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Row, quartiles
-from benchmarks.peers.contenders import FROZEN, LEARNING_MARKS, ONLINE_MARKS, Mark
+from benchmarks.peers.contenders import FROZEN, LEARNING_MARKS, ONLINE, ONLINE_MARKS, SEEDS, Mark
 from benchmarks.peers.growth import EVENTS, ROUND_BYTES
+from benchmarks.peers.process import OURS
 from benchmarks.peers.side_by_side import costs, ratios
 
 _FROZEN_SPEED = 200_000
@@ -22,7 +23,13 @@ def rows(found: dict[str, Any]) -> list[Row]:
         for group, marks in (("online", ONLINE_MARKS), ("learning", LEARNING_MARKS))
         for mark in marks
     ]
-    return [*faster, _frozen(found["frozen"]), _slope(found["growth"]["long"]), _flat(found["growth"]["learning"])]
+    return [
+        *faster,
+        _regret(found["online"]),
+        _frozen(found["frozen"]),
+        _slope(found["growth"]["long"]),
+        _flat(found["growth"]["learning"]),
+    ]
 
 
 def _faster(group: dict[str, Any], mark: Mark) -> Row:
@@ -33,6 +40,23 @@ def _faster(group: dict[str, Any], mark: Mark) -> Row:
         return what, f"not measured: {theirs.get('error') or ours.get('error')}", target, False
     value = f"{median(found):.1f} times as fast ({quartiles(found, '.1f')})"
     return what, value, target, median(found) >= mark.at_least
+
+
+def _regret(group: dict[str, Any]) -> Row:
+    """Whether we also end with less regret than the best peer, each with settings that were searched alike."""
+    what, target = f"(a) final regret: {ONLINE[0].name} / the best peer", "<= 0.8"
+    means = {
+        name: float(np.mean([run["regret"] for run in measured["runs"].values()]))
+        for name, measured in group.items()
+        if measured["seeded"] and len(measured["runs"]) >= SEEDS
+    }
+    peers = {name: mean for name, mean in means.items() if group[name]["peer"] != OURS}
+    if not peers or ONLINE[0].name not in means:
+        return what, "not measured", target, False
+    best = min(peers, key=lambda name: peers[name])
+    value = means[ONLINE[0].name] / peers[best]
+    shown = f"{value:.2f} ({means[ONLINE[0].name]:.0f} / {peers[best]:.0f}, {best})"
+    return what, shown, target, value <= 0.8
 
 
 def _frozen(group: dict[str, Any]) -> Row:

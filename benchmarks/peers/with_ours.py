@@ -46,15 +46,15 @@ class _Watched:
         self.seconds += time.perf_counter() - start
 
 
-def online(seed: int, replicas: int, rounds: int, nu: float, lam: float, lr: float, steps: int = 100) -> dict[str, Any]:
-    """A whole fit: the rounds are dealt within it."""
+def online(seed: int, replicas: int, rounds: int, nu: float, lam: float, **training: Any) -> dict[str, Any]:
+    """A whole fit: the rounds are dealt within it. ``training`` are settings of TrainNN."""
     regret = _Regret()
     start = time.perf_counter()
-    agent = NeuralLogUCB2(20, width=20, nu=nu, lam=lam, lr=lr, steps=steps, replicas=replicas, seed=seed)
-    training = _Watched(agent)
+    agent = NeuralLogUCB2(20, width=20, nu=nu, lam=lam, replicas=replicas, seed=seed, **training)
+    watched = _Watched(agent)
     trainer(callbacks=[regret]).fit(agent, BanditData(Synthetic("h1"), rounds, threads=torch.get_num_threads()))
     taken = time.perf_counter() - start
-    return {"seconds": taken, "training": training.seconds, "regret": regret.lost / replicas}
+    return {"seconds": taken, "training": watched.seconds, "regret": regret.lost / replicas}
 
 
 def learning(
@@ -64,7 +64,15 @@ def learning(
     torch.set_num_threads(threads)
     try:
         start = time.perf_counter()
-        agent = NeuralLogUCB2(42, width=20, nu=0.1, kappa=50.0, lr=lr, steps=steps, replicas=replicas)
+        literal: dict[str, Any] = {
+            "nu": 0.1,
+            "lam": 1.0,
+            "optimizer": "gd",
+            "lr": lr,
+            "steps": steps,
+            "update_growth": 0.0,
+        }
+        agent = NeuralLogUCB2(42, width=20, kappa=50.0, replicas=replicas, **literal)
         training = _Watched(agent)
         environment = ReplayLog(path_of(log) if log else None, candidates=candidates)
         data = BanditData(environment, rounds, threads=torch.get_num_threads())
@@ -86,7 +94,7 @@ def learning(
 def frozen(log: str, threads: int, candidates: Protocol = "affinity") -> dict[str, Any]:
     """An agent that learnt from the first events, from Parquet to CTR."""
     environment = ReplayLog(path_of(log), candidates=candidates)
-    agent = NeuralLogUCB2(42, width=20, nu=0.1, kappa=50.0)
+    agent = NeuralLogUCB2(42, width=20, nu=0.1, lam=1.0, kappa=50.0)
     trainer().fit(agent, BanditData(environment, 2000, threads=torch.get_num_threads()))
     assert environment.features is not None
     torch.set_num_threads(threads)

@@ -12,6 +12,7 @@ class AdaOFUECOLog(LinearAgent):
     """
 
     name = "ada-OFU-ECOLog"
+    nu_scale = 0.45
     variance_weighted = True
 
     def radius_terms(self) -> radii.Radius:

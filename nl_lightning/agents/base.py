@@ -8,8 +8,10 @@ precision; design matrices, radii and scores are float64.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 import lightning as L
@@ -18,34 +20,60 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from typing_extensions import Self
 
 from nl_lightning.agents import state
 from nl_lightning.agents.asking import ask, views
 from nl_lightning.agents.buffer import ReplayBuffer
 from nl_lightning.agents.callbacks import Confidence
-from nl_lightning.agents.checks import check_radius_defined, check_settings, check_theory
+from nl_lightning.agents.checkpoint_io import SafeCheckpointIO
+from nl_lightning.agents.checks import (
+    check_own_network,
+    check_radius_defined,
+    check_settings,
+    check_size,
+    check_theory,
+)
 from nl_lightning.agents.divergence import Divergence
 from nl_lightning.agents.exploration import Exploration, make_exploration
 from nl_lightning.agents.formulas import Formulas, Practical
 from nl_lightning.agents.noise import ActionNoise
 from nl_lightning.agents.radii import Radius
 from nl_lightning.agents.theory import Constants, Theory
+from nl_lightning.agents.train_nn import Schedule, TrainNN
 from nl_lightning.agents.trainer_flags import check as check_trainer
-from nl_lightning.core.checks import check_arms, check_finite, check_reward, check_same_agent
+from nl_lightning.core.checkpoint import read_checkpoint, restoring
+from nl_lightning.core.checks import (
+    check_arms,
+    check_finite,
+    check_observations,
+    check_replica,
+    check_reward,
+    check_same_agent,
+    check_weight,
+    plain,
+)
 from nl_lightning.core.errors import InputError, TrainNNDiverged
 from nl_lightning.core.imports import overridden
 from nl_lightning.core.link import SLOPE_BOUND, mu, slope
 from nl_lightning.core.replicas import SETTINGS, PerReplica, ReplicaSettings, SettingName, Share, per_replica
 from nl_lightning.core.types import Choice, Deal, Factors, Prefix, TrainingBatch, View, Window
 from nl_lightning.designs import DesignMatrix
-from nl_lightning.distributed.strategy import ReplicaStrategy, asked_to_stop, gathered
+from nl_lightning.distributed.strategy import ReplicaStrategy, asked_to_stop, gathered, note_stop
 from nl_lightning.models import training
+from nl_lightning.models.base import RewardModel
 from nl_lightning.models.inputs import input_size
 from nl_lightning.models.mlp import MLP, Init
+from nl_lightning.models.modules import ModuleModel
+from nl_lightning.models.optimizers import OptimizerLike, make_step_rule
+from nl_lightning.models.training import Start
 
 __all__ = ["Agent", "LinearAgent", "NeuralAgent"]
 
 Mode = Literal["practical", "theory"]
+
+_OBSERVATION_NUMBERS = 4_000_000
+"""Numbers of observations that are added to design matrices at once, over all replicas."""
 
 SYNC_EVERY = 10
 """Calls of TrainNN between two synchronisations of the processes of a fit: each waits for the slowest."""
@@ -68,6 +96,8 @@ class Agent(L.LightningModule):
     """Whether the bonus is added to mu(f), or to f."""
     default_exploration: ClassVar[str] = "ucb"
     """The exploration rule where none is given."""
+    nu_scale: ClassVar[float] = 0.1
+    """nu is this over sqrt(p), for p parameters, where none is given: effective dimension and norms grow with p"""
     linear: ClassVar[bool] = False
     """Whether f(x) = x . theta, a network of depth 1."""
 
@@ -81,6 +111,8 @@ class Agent(L.LightningModule):
     """(R,), the log-determinant that the radius grows with"""
     diverged_at: Tensor
     """(R,), the round in which TrainNN diverged, 0 where it did not"""
+    train_calls: Tensor
+    """(R,), calls of TrainNN so far"""
     _observation_weight: Tensor
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -97,8 +129,8 @@ class Agent(L.LightningModule):
         dim: int,
         width: int = 20,
         depth: int = 2,
-        nu: PerReplica = 0.1,
-        lam: PerReplica = 1.0,
+        nu: PerReplica | None = None,
+        lam: PerReplica = 0.1,
         kappa: PerReplica = 10.0,
         S: PerReplica = 1.0,
         mode: Mode = "practical",
@@ -116,10 +148,17 @@ class Agent(L.LightningModule):
         C7: float = 1.0,
         horizon: int | None = None,
         init: Init | None = None,
+        network: Callable[[], nn.Module] | nn.Module | None = None,
+        optimizer: OptimizerLike | None = None,
         lr: float | None = None,
         steps: int | None = None,
+        start: Start | None = None,
         update_every: int = 50,
-        warm_start: bool = True,
+        update_growth: float = 0.025,
+        batch_size: int | None = None,
+        window: int | None = None,
+        bias: bool = False,
+        epsilon: float = 0.0,
         blocks: int = 1,
         on_divergence: Literal["auto", "stop", "mark"] = "auto",
     ) -> None:
@@ -129,7 +168,8 @@ class Agent(L.LightningModule):
             dim: number d of features of an arm; with blocks, the d features and the number of the block.
             width: number m of hidden units per layer. Linear agents have none.
             depth: number L of layers, >= 1. Linear agents have one.
-            nu: exploration parameter, >= 0.
+            nu: exploration parameter, >= 0; left out, ``nu_scale`` of the algorithm over the square root of the number
+                of parameters.
             lam: regularisation parameter, > 0.
             kappa: 1/kappa bounds the slope of mu from below, >= 4.
             S: bound on the norm of the true parameter, > 0.
@@ -154,11 +194,27 @@ class Agent(L.LightningModule):
             horizon: number T of rounds, for theory mode's steps; left out, a fit takes data.rounds.
             init: ``uniform`` in +-1/sqrt(fan_in), or the paper's ``symmetric`` start (even dim and width). Left out,
                 ``uniform``, and in theory mode ``symmetric``, its only one (on [x, x]/sqrt(2), so any dim will do).
-            lr: step of gradient descent in TrainNN; left out, 0.01, and in theory mode that of the paper's Condition.
-            steps: number J of gradient steps of one TrainNN; left out, 100, and in theory mode that of the Condition.
-            update_every: rounds between two calls of TrainNN (1 in the paper's algorithms).
-            warm_start: whether TrainNN starts from the current parameters, or from the initial ones as it always does
-                in theory mode.
+            network: a reward network of your own instead of the built-in one: a callable without arguments that makes
+                a torch.nn.Module from (N, d) to (N,) or (N, 1), or such a module, which is copied and reset. Each
+                replica has its own initial parameters.
+            optimizer: ``adam``, ``gd`` (gradient descent on the summed loss, the paper's words read literally), the
+                import path of a torch.optim class that works entry by entry, or a callable that makes an optimiser from
+                parameters. Left out, ``adam``; theory mode has ``gd`` only.
+            lr: learning rate of TrainNN; left out, that of the optimiser (``gd``: the paper's 0.01), and in theory mode
+                that of the paper's Condition.
+            steps: number J of gradient steps of one TrainNN; left out, that of the optimiser (``gd``: the paper's 100),
+                and in theory mode that of the Condition.
+            start: parameters that TrainNN starts from: the current ones (``warm``), the initial ones (``cold``, as
+                always in theory mode), or a mean of the current and fresh ones (``shrink``: 0.65 theta + 0.35 fresh).
+                Left out, ``warm`` for ``gd`` and else ``shrink``.
+            update_every: fewest rounds between two calls of TrainNN (1 in the paper's algorithms).
+            update_growth: TrainNN runs after max(update_every, update_growth * rounds) more rounds; 0 is the paper's
+                fixed schedule, with which the time of a run grows with the square of its rounds.
+            batch_size: samples of a gradient step, drawn from the buffer; left out, all of them.
+            window: TrainNN and design matrix look at so many of the newest observations only, for worlds that drift;
+                left out, at all of them.
+            bias: whether the layers of the built-in network have biases, penalised like the weights.
+            epsilon: chance of a random arm, for the exploration rule ``greedy``.
             blocks: more than one: an arm is (x, k), whose last number says in which of that many blocks x stands. The
                 network is that of the vectors [0, .., x, .., 0], which are never stored.
             on_divergence: ``stop`` with an error when TrainNN of a replica diverges, or ``mark`` that replica and
@@ -167,6 +223,11 @@ class Agent(L.LightningModule):
         """
         super().__init__()
         check_radius_defined(self, Agent)
+        # numbers of NumPy or torch are Python's from here on, also in a checkpoint
+        dim, width, depth, blocks, replicas, seed = map(plain, (dim, width, depth, blocks, replicas, seed))
+        nu, lam, kappa, S, delta, lr = map(plain, (nu, lam, kappa, S, delta, lr))
+        steps, update_every, horizon = map(plain, (steps, update_every, horizon))
+        C1, C4, C5, C6, C7 = map(plain, (C1, C4, C5, C6, C7))
         check_settings(
             dim=dim,
             width=width,
@@ -178,22 +239,43 @@ class Agent(L.LightningModule):
             delta=delta,
             lr=lr,
             steps=steps,
+            start=start,
             update_every=update_every,
+            update_growth=update_growth,
+            batch_size=batch_size,
+            window=window,
+            epsilon=epsilon,
+            bias=bias,
             horizon=horizon,
             constants={"C1": C1, "C4": C4, "C5": C5, "C6": C6, "C7": C7},
         )
-        if self.linear and (width, depth) != (20, 2):
-            rank_zero_warn(f"{self.name} is linear: width and depth have no effect.")
-        self.save_hyperparameters(ignore=state.not_plain(design=design, exploration=exploration))
-        values: dict[SettingName, PerReplica] = {"nu": nu, "lam": lam, "kappa": kappa, "S": S}
+        if (self.linear or network is not None) and (width, depth) != (20, 2):
+            what = f"{self.name} is linear" if self.linear else "The network is your own"
+            rank_zero_warn(f"{what}: width and depth have no effect.")
+        own = {"design": design, "exploration": exploration, "network": network, "optimizer": optimizer}
+        self.save_hyperparameters(ignore=state.not_plain(**own))
+        values: dict[SettingName, PerReplica] = {
+            # until the number of parameters is known
+            "nu": 0.0 if nu is None else nu,
+            "lam": lam,
+            "kappa": kappa,
+            "S": S,
+        }
         self.settings: ReplicaSettings = per_replica(values, replicas, seed, grid)
+        if network is None:
+            check_size(self.replicas, input_size(dim, blocks), width, 1 if self.linear else depth)
         self.share = Share.whole(self.replicas)
         self.dim, self.blocks, self.mode = dim, blocks, mode
-        self.lr, self.steps, self.update_every, self.warm_start = lr, steps, update_every, warm_start
+        self.lr, self.steps, self.update_every = lr, steps, update_every
+        self.step_rule = make_step_rule(optimizer or ("gd" if mode == "theory" else "adam"), lr)
+        left_out: Start = "cold" if mode == "theory" else "warm" if self.step_rule.plain else "shrink"
+        self.learner = TrainNN(start or left_out, batch_size, window)
+        self.schedule = Schedule(update_every, update_growth, window)
         self.delta, self.constants, self.horizon = delta, Constants(C1, C4, C5, C6, C7), horizon
         self.init: Init = init or ("symmetric" if mode == "theory" else "uniform")
-        self.design_kind = design or ("full" if mode == "theory" else "diagonal")
-        self.exploration = make_exploration(exploration or self.default_exploration)
+        self.design_kind = ("full" if mode == "theory" else "diagonal") if design is None else design
+        rule = self.default_exploration if exploration is None else exploration
+        self.exploration = make_exploration(rule, epsilon)
         self.noise = ActionNoise(self.settings.seeds, normal=self.exploration.stochastic)
         self.divergence = Divergence(self.settings.compared if on_divergence == "auto" else on_divergence == "mark")
         self.rounds_before = 0
@@ -202,20 +284,38 @@ class Agent(L.LightningModule):
         """T of a fit"""
         self.automatic_optimization = False
         self._batch: TrainingBatch | None = None
+        self.register_buffer("diverged_at", torch.zeros(self.replicas, dtype=torch.long))
+        self.register_buffer("train_calls", torch.zeros(self.replicas, dtype=torch.long))
+        if mode == "theory":
+            check_theory(
+                self,
+                Agent,
+                depth=depth,
+                width=width,
+                design_args=design_args,
+                practical={"network": network, "batch_size": batch_size, "window": window, "bias": bias or None},
+            )
+        if network is None:
+            layers = [1] if self.linear else [*[width] * (depth - 1), 1]
+            # theory mode: x' = [x, x]/sqrt(2)
+            inputs = input_size(dim, blocks) * (2 if mode == "theory" else 1)
+            self.network: RewardModel = MLP([inputs, *layers], self.settings.seeds, self.init, blocks, bias)
+        else:
+            check_own_network(self, init, bias)
+            self.network = ModuleModel(network, dim, self.settings.seeds)
+        if nu is None and "nu" not in (grid or {}):
+            parameters = sum(n_out * n_in for n_out, n_in in self.network.shapes)
+            default = float(f"{self.nu_scale / parameters**0.5:.2g}")
+            self.settings = replace(self.settings, nu=[default] * self.replicas)
         for name in SETTINGS:
             self.register_buffer(name, torch.tensor(getattr(self.settings, name), dtype=torch.float64))
-        self.register_buffer("diverged_at", torch.zeros(self.replicas, dtype=torch.long))
-        self._build([1] if self.linear else [*[width] * (depth - 1), 1], design_args)
+        self._build(design_args)
+        self.owner = state.owner(self)
+        """by which the agent knows its choices again"""
 
-    def _build(self, layers: list[int], design_args: dict[str, Any] | None) -> None:
-        """Make the network with layers of these sizes after its inputs, and what is kept of its parameters."""
-        sizes = [input_size(self.dim, self.blocks), *layers]
+    def _build(self, design_args: dict[str, Any] | None) -> None:
+        """Make what is kept of the network's parameters."""
         factor = self.theory_factor()
-        if self.mode == "theory":
-            check_theory(self, factor is not None, depth=len(layers), width=sizes[-2], design_args=design_args)
-            # x' = [x, x]/sqrt(2)
-            sizes = [2 * sizes[0], *sizes[1:]]
-        self.network = MLP(sizes, self.settings.seeds, self.init, self.blocks)
         self.initial_weights = nn.ParameterList(nn.Parameter(w.detach().clone(), False) for w in self.network.weights)
         self.formulas: Formulas
         if self.mode == "theory" and factor is not None:
@@ -245,7 +345,8 @@ class Agent(L.LightningModule):
         """What follows from the settings and the precision."""
         if self.mode == "practical":
             self.formulas.derive(self.radius_terms())
-        self._tie_tolerance = 32 * torch.finfo(self.network.weights[0].dtype).eps
+        self.tie_tolerance = 32 * torch.finfo(self.network.weights[0].dtype).eps
+        """scores that differ by less, relatively, count as equal"""
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -309,8 +410,15 @@ class Agent(L.LightningModule):
         return self.exploration.stochastic or bool(self.own_choice)
 
     def weights(self, replica: int = 0) -> list[Tensor]:
-        """[W_1, ..., W_L] of one replica, each (out, in)"""
+        """[W_1, ..., W_L] of one replica, each (out, in), the last column of which is the bias where there is one; of a
+        network of your own, its parameters in their order."""
+        check_replica(replica, self.replicas)
         return [weight[replica].detach().clone() for weight in self.network.weights]
+
+    def module(self, replica: int = 0) -> nn.Module:
+        """An ordinary torch module (..., d) -> (...) with a copy of the reward network of one replica."""
+        check_replica(replica, self.replicas)
+        return self.network.module(replica)
 
     def act(self, arms: Tensor, mask: Tensor | None = None) -> Choice:
         """Choose an arm for every replica from (R, K, d), or from (K, d) shown to all. Only random draws change.
@@ -330,7 +438,7 @@ class Agent(L.LightningModule):
     def best(self, score: Tensor, uniform: Tensor, normal: Tensor | None = None) -> Tensor:
         """The arm that the exploration rule takes, (..., K) -> (...), given scores and random numbers of a round, or of
         several rounds."""
-        return self.exploration.choose(score, uniform, normal, self._tie_tolerance)
+        return self.exploration.choose(score, uniform, normal, self.tie_tolerance)
 
     def score(self, view: View, replicas: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Score and bonus (R, K) of a round's arms; bonus = radius * norm.
@@ -354,10 +462,7 @@ class Agent(L.LightningModule):
 
         With ``replicas`` (indices) the arms belong to these replicas only.
         """
-        weights: tuple[Tensor, ...] = self.network.weights
-        if replicas is not None:
-            weights = tuple(weight[replicas] for weight in weights)
-        f, mean, factors = self.formulas.evaluate(weights, tuple(self.initial_weights), arms)
+        f, mean, factors = self.formulas.evaluate(self.network, tuple(self.initial_weights), arms, replicas)
         if self.mean_is_probability:
             mean = mu(mean)
         return mean, slope(f) if self.variance_weighted else torch.ones_like(f), factors
@@ -392,7 +497,7 @@ class Agent(L.LightningModule):
         uniform, normal = self.noise.draw(mean, rounds) if noise is None else noise
         if mask is not None:
             mean, uniform = mean.masked_fill(~mask, -torch.inf), uniform.masked_fill(~mask, 0)
-        view = View(arms, mean, tuple(prepared), observation, uniform, normal)
+        view = View(arms, mean, tuple(prepared), observation, uniform, normal, owner=self.owner)
         if not packed:
             return view
         everything = everything.unflatten(1, rounds)
@@ -409,15 +514,84 @@ class Agent(L.LightningModule):
     # ---- what was observed ----------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def observe(self, choice: Choice, reward: Tensor | float, accepted: Tensor | None = None) -> None:
+    def observe(
+        self,
+        choice: Choice,
+        reward: Tensor | float,
+        accepted: Tensor | None = None,
+        weight: Tensor | float | None = None,
+    ) -> None:
         """Learn a choice's reward: replay buffer, design matrix, radius.
 
         ``reward`` is (R,), or a plain number where R = 1. Replicas with ``accepted`` (R,) False learn nothing.
+        ``weight``, (R,) or a number, is what the observation counts in the loss and in the design matrix (1 if left
+        out).
         """
-        check_same_agent(choice, self.replicas, self.dim, sum(self.observation_columns))
+        check_same_agent(choice, self.owner, self.replicas, self.dim, sum(self.observation_columns))
         reward, accepted = check_reward(reward, accepted, choice.arm)
-        self.buffer.append(choice.x, reward.unsqueeze(1), None if accepted is None else accepted.unsqueeze(1))
-        self.update_confidence(choice.observed, accepted)
+        if weight is not None and self.mode == "theory":
+            raise InputError("Theory mode has no weights: every observation counts once.")
+        given = None if weight is None else check_weight(weight, reward.shape, self.network.weights[0])
+        self.buffer.append(
+            choice.x,
+            reward.unsqueeze(1),
+            None if accepted is None else accepted.unsqueeze(1),
+            None if given is None else given.unsqueeze(1),
+        )
+        if given is None:
+            self.update_confidence(choice.observed, accepted)
+        else:
+            self.update_confidence(choice.observed, accepted, given)
+
+    @torch.no_grad()
+    def learn(self, x: Tensor, reward: Tensor, weight: Tensor | None = None) -> None:
+        """Learn observations that somebody else chose: replay buffer, then TrainNN, then the design matrix.
+
+        x is (n, d) for all replicas, or (R, n, d); reward and weight are (n,) or (R, n). Gradients are those of the
+        network after this TrainNN.
+        """
+        if self.mode == "theory":
+            raise InputError("Theory mode learns from its own choices only: use observe, or mode 'practical'.")
+        like = self.network.weights[0]
+        x, reward, weight = check_observations(x, reward, weight, self.replicas, self.dim, like, self.blocks)
+        self.buffer.append(x, reward, None, weight)
+        self.train_nn()
+        if self.learner.window is None:
+            self._add_to_designs(x, weight)
+            self._follow_design()
+
+    def _add_to_designs(self, x: Tensor, weight: Tensor | None, length: Tensor | None = None) -> None:
+        """Add observations (R, n, d) with weights (R, n), by the network as it is; only the first ``length`` (R,)."""
+        design, effective_dim_design = self._designs
+        own = cast(Tensor, self._buffers["_observation_weight"])
+        arms = max(1, _OBSERVATION_NUMBERS // (sum(self.observation_columns) * self.replicas))
+        for first in range(0, x.shape[1], arms):
+            part = slice(first, first + arms)
+            _, slopes, found = self.evaluate(x[:, part])
+            places = torch.split_with_sizes(
+                self.lam.new_empty(*slopes.shape, sum(self.observation_columns[1:])),
+                self.observation_columns[1:],
+                dim=-1,
+            )
+            design.prepare(found, places)
+            counted = torch.ones_like(slopes, dtype=self.lam.dtype) if weight is None else weight[:, part].to(self.lam)
+            if length is not None:
+                place = torch.arange(first, first + slopes.shape[1], device=length.device)
+                counted = counted * (place < length.unsqueeze(1))
+            design.add_many(places, (slopes.to(self.lam) * counted).unsqueeze(-1))
+            effective_dim_design.add_many(places, own * counted.unsqueeze(-1))
+
+    def _retake_designs(self, batch: TrainingBatch, window: int) -> None:
+        """Take the design matrices anew over the newest observations."""
+        for design, new in zip(self._designs, self.formulas.designs(), strict=True):
+            design.load_state_dict(new.state_dict())
+        self._add_to_designs(batch.x, batch.weight, self.rounds.clamp_max(window))
+        self._follow_design()
+
+    def _follow_design(self) -> None:
+        """Effective dimension and radius of the design matrix as it is."""
+        dimension = self._buffers["effective_dimension"] = self.effective_dim_design.logdet()
+        self._buffers["radius"] = self.radius_at(dimension)
 
     def observe_window(self, window: Window) -> None:
         """``observe`` for several rounds that were looked ahead together: their states are there already."""
@@ -428,15 +602,21 @@ class Agent(L.LightningModule):
         self._buffers["effective_dimension"] = window.effective_dimension[:, -1]
         self._buffers["radius"] = window.radius[:, -1]
 
-    def update_confidence(self, observed: Tensor, accepted: Tensor | None = None) -> None:
-        """Design matrix, effective dimension and radius after an observation (R, 1, ...)."""
+    def update_confidence(
+        self, observed: Tensor, accepted: Tensor | None = None, importance: Tensor | None = None
+    ) -> None:
+        """Design matrix, effective dimension and radius after an observation (R, 1, ...), which may count more or less
+        than once: ``importance`` (R,)."""
         design, effective_dim_design = self._designs
         if accepted is not None:
             # A gradient of zeros adds nothing.
             observed = observed * accepted.view(-1, 1, 1)
         weight, *picked = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
-        factors = tuple(picked)
-        effective_dim_design.add(factors, cast(Tensor, self._buffers["_observation_weight"]), accepted)
+        factors, own_weight = tuple(picked), cast(Tensor, self._buffers["_observation_weight"])
+        if importance is not None:
+            importance = importance.view(-1, 1, 1).to(weight)
+            weight, own_weight = weight * importance, own_weight * importance
+        effective_dim_design.add(factors, own_weight, accepted)
         design.add(factors, weight, accepted)
         # nn.Module's own assignment would cost more than the formulas. New tensors: who kept the old ones keeps them.
         dimension = self._buffers["effective_dimension"] = effective_dim_design.logdet()
@@ -480,28 +660,33 @@ class Agent(L.LightningModule):
     @torch.no_grad()
     def train_nn(self) -> None:
         """TrainNN on the replay buffer; in a fit, on the batch that the DataModule handed over."""
-        batch = self._batch or TrainingBatch(*self.buffer.rows(), None, True)
+        window = self.learner.window
+        batch = self._batch or TrainingBatch(*self.buffer.rows(window), None, True)
         inactive = self.diverged_at > 0
         if batch.inactive is not None:
             inactive = inactive | batch.inactive
         horizon = self.fit_horizon if self.horizon is None else self.horizon
-        descent = self.formulas.descent(self.lr, self.steps, horizon, tuple(self.initial_weights))
-        failed = training.train(
-            self.network.weights,
-            tuple(self.initial_weights),
-            self.formulas.inputs(batch.x),
-            batch.reward,
+        initial = tuple(self.initial_weights)
+        descent = self.formulas.descent(self.step_rule, self.lr, self.steps, horizon, initial)
+        self.train_calls = self.train_calls + ~inactive
+        failed = self.learner(
+            self.network,
+            initial,
+            batch._replace(x=self.formulas.inputs(batch.x)),
+            self.rounds if window is None else self.rounds.clamp_max(window),
             descent,
             inactive,
-            some_inactive=batch.inactive is not None or self.divergence.any_diverged,
-            cold=self.formulas.always_cold or not self.warm_start,
-            blocks=self.network.blocks,
+            batch.inactive is not None or self.divergence.any_diverged,
+            self.settings.seeds,
+            self.train_calls.tolist() if self.learner.draws(self.network) else [],
         )
         if failed is not None:
             self.diverged_at = self.divergence.record(
                 failed, self.diverged_at, self.rounds, self.settings, self.share, self.formulas.unused, descent
             )
         self.formulas.after_training(self.design, self.network.weights, self.buffer.newest(), ~inactive)
+        if window is not None:
+            self._retake_designs(batch, window)
         # in a fit, processes agree first: see ``sync``
         if self._batch is None:
             self.divergence.check()
@@ -520,7 +705,7 @@ class Agent(L.LightningModule):
 
     def configure_optimizers(self) -> Optimizer:
         """Lightning's view of TrainNN: one step is one call."""
-        return training.GradientDescent(self.network.parameters(), {"lr": self.lr})
+        return training.TrainNNOptimizer(self.network.parameters(), {"lr": self.step_rule.lr})
 
     # ---- Lightning ------------------------------------------------------------------------------------------------
 
@@ -533,10 +718,11 @@ class Agent(L.LightningModule):
             raise TrainNNDiverged(failures[0])
         if any(stop for _, stop in told):
             self.trainer.should_stop = True
+            note_stop(self.trainer)
 
     def setup(self, stage: str) -> None:
         """Refuse what the command line would; the horizon of a fit is its number of rounds."""
-        check_trainer({"precision": self.trainer.precision})
+        check_trainer({"precision": self.trainer.precision, "max_steps": self.trainer.max_steps})
         if overridden(self, Agent, "configure_optimizers"):
             raise InputError(
                 f"{type(self).__name__} redefines configure_optimizers, which has no effect: TrainNN takes its own "
@@ -545,6 +731,7 @@ class Agent(L.LightningModule):
         # Lightning would do it after a checkpoint's numbers have lost half of their digits.
         if self.trainer.precision == "64-true":
             self.double()
+        SafeCheckpointIO.install(self.trainer)
         if stage == "fit":
             self.fit_horizon = getattr(getattr(self.trainer, "datamodule", None), "rounds", None)
 
@@ -574,6 +761,28 @@ class Agent(L.LightningModule):
         return [] if mine else [Confidence()]
 
     # ---- state ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]
+        cls, checkpoint_path: str | Path, map_location: Any = "cpu", **own: Any
+    ) -> Self:
+        """The agent of a checkpoint, which must be of this class. Nothing that the file names is imported or run.
+
+        Args:
+            checkpoint_path: the file, a path or an address that fsspec can open.
+            map_location: device of the agent, as for ``torch.load``.
+            own: settings that a checkpoint does not store because they are objects: ``design``, ``exploration``.
+        """
+        for name in ("hparams_file", "strict", "weights_only"):
+            if own.pop(name, None) not in (None, True):
+                raise InputError(
+                    f"load_from_checkpoint of an agent takes no {name}: settings and the whole state come from the "
+                    "checkpoint, which holds tensors and plain values only."
+                )
+        stored = read_checkpoint(checkpoint_path, map_location)
+        agent = state.from_checkpoint(cls, checkpoint_path, stored, own)
+        agent.to(stored["state_dict"]["radius"].device)
+        return agent
 
     def part(self, share: Share) -> "Agent":
         """An agent of some of the replicas, as they are now; everything else is that of the whole."""
@@ -609,12 +818,23 @@ class Agent(L.LightningModule):
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         self.noise.position = state["draws"]
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        """Look at the identity first, so that a state of another agent changes nothing."""
-        state.check_identity(self, state_dict.get(f"{prefix}_extra_state"))
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Like any module's, but a state that does not fit is an :class:`InputError`."""
+        with restoring(self.name, self._trainer.ckpt_path if self._trainer else None):
+            if not isinstance(state_dict, Mapping):
+                got = type(state_dict).__name__
+                raise InputError(f"load_state_dict takes what state_dict returned, a mapping; got {got}.")
+            return super().load_state_dict(state_dict, strict, assign)
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, metadata: Any, strict: bool, *args: Any
+    ) -> None:
+        """Look at all of the state first, so that one that is refused changes nothing."""
+        mine = {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}
+        state.check_state(self, mine, strict)
         # Rounds may have been played in inference mode, whose tensors cannot be written outside it.
         self.radius, self.effective_dimension = self.radius.clone(), self.effective_dimension.clone()
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *args)
         self.divergence.any_diverged = bool((self.diverged_at > 0).any())
 
 

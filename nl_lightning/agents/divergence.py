@@ -7,7 +7,7 @@ from torch import Tensor
 
 from nl_lightning.core.errors import TrainNNDiverged
 from nl_lightning.core.replicas import ReplicaSettings, Share
-from nl_lightning.models.training import Descent
+from nl_lightning.models.base import Descent
 
 __all__ = ["Divergence"]
 

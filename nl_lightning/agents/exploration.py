@@ -13,7 +13,7 @@ from torch import Tensor
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import as_new_as, import_class
 
-__all__ = ["RULES", "UCB", "Exploration", "Greedy", "Thompson", "make_exploration"]
+__all__ = ["RULES", "UCB", "EpsilonGreedy", "Exploration", "Greedy", "Thompson", "make_exploration"]
 
 
 class Exploration(ABC):
@@ -81,12 +81,38 @@ class Greedy(Exploration):
         return mean.clone()
 
 
+class EpsilonGreedy(Greedy):
+    """No bonus, but with a chance of epsilon a random arm.
+
+    Args:
+        epsilon: the chance, 0 to 1.
+    """
+
+    stochastic = True
+
+    def __init__(self, epsilon: float = 0.1) -> None:
+        if not 0 <= epsilon <= 1:
+            raise InputError(f"epsilon is a chance: it must lie between 0 and 1, got {epsilon!r}.")
+        self.epsilon = epsilon
+
+    def choose(self, score: Tensor, uniform: Tensor, normal: Tensor | None, tolerance: float) -> Tensor:
+        assert normal is not None
+        best = super().choose(score, uniform, normal, tolerance)
+        # Phi(z) of a normal number is uniform; the numbers that break ties are independent of it
+        at_random = torch.special.ndtr(normal[..., 0]) < self.epsilon
+        return torch.where(at_random, uniform.argmax(-1), best)
+
+
 RULES: dict[str, type[Exploration]] = {"ucb": UCB, "thompson": Thompson, "greedy": Greedy}
 """The rules that have a name; any other is given by its class, an instance, or its import path."""
 
 
-def make_exploration(rule: "str | Exploration | type[Exploration]") -> Exploration:
+def make_exploration(rule: "str | Exploration | type[Exploration]", epsilon: float = 0.0) -> Exploration:
     """The rule given by its name, its import path (of a class or an instance), its class, or itself."""
+    if epsilon:
+        if rule != "greedy":
+            raise InputError(f"epsilon = {epsilon:g} is for the exploration rule greedy; leave it out.")
+        return EpsilonGreedy(epsilon)
     if isinstance(rule, Exploration):
         return rule
     known = RULES.get(rule) if isinstance(rule, str) else None

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from nl_lightning.agents.radii import Radius
 from nl_lightning.core.types import Factors
 from nl_lightning.designs import DesignMatrix, make_design
-from nl_lightning.models.mlp import MLP, factors
-from nl_lightning.models.training import LR, STEPS, Descent
+from nl_lightning.models.base import Descent, RewardModel
+from nl_lightning.models.optimizers import StepRule
 
 __all__ = ["Formulas", "Practical"]
 
@@ -24,8 +24,6 @@ class Formulas(nn.Module, ABC):
 
     unused: ClassVar[tuple[str, ...]] = ()
     """Settings without effect in this mode."""
-    always_cold: ClassVar[bool] = False
-    """Whether TrainNN starts from the initial parameters whatever ``warm_start`` says."""
 
     def derive(self, radius: Radius) -> None:
         """Take on the practical radius, whenever settings were moved or cast."""
@@ -40,9 +38,12 @@ class Formulas(nn.Module, ABC):
 
     @abstractmethod
     def evaluate(
-        self, weights: Sequence[Tensor], initial: Sequence[Tensor], arms: Tensor
+        self, network: RewardModel, initial: Sequence[Tensor], arms: Tensor, replicas: Tensor | None
     ) -> tuple[Tensor, Tensor, Factors]:
-        """Of arms (R, N, d): f and what the score begins with, (R, N), and the factors of the gradient."""
+        """Of arms (R, N, d): f and what the score begins with, (R, N), and the factors of the gradient.
+
+        With ``replicas`` (indices) the arms belong to these replicas only.
+        """
 
     @abstractmethod
     def radius(self, dimension: Tensor) -> Tensor:
@@ -53,7 +54,9 @@ class Formulas(nn.Module, ABC):
         """The regularisation (C, R) in rounds t (C,) with effective dimensions (C, R)"""
 
     @abstractmethod
-    def descent(self, lr: float | None, steps: int | None, horizon: int | None, initial: Sequence[Tensor]) -> Descent:
+    def descent(
+        self, rule: StepRule, lr: float | None, steps: int | None, horizon: int | None, initial: Sequence[Tensor]
+    ) -> Descent:
         """Step, number of steps and penalty of TrainNN, as given or the mode's own."""
 
     def inputs(self, x: Tensor) -> Tensor:
@@ -89,7 +92,7 @@ class Practical(Formulas):
 
     def __init__(
         self,
-        network: MLP,
+        network: RewardModel,
         lam: Tensor,
         ridge: Tensor,
         weight: Tensor,
@@ -98,7 +101,7 @@ class Practical(Formulas):
     ) -> None:
         super().__init__()
         self.shapes, self.blocks = network.shapes, network.blocks
-        self.design, self.design_args = design, dict(design_args or {})
+        self.design, self.design_args = design, design_args
         for name, values in (("lam", lam), ("ridge", ridge), ("weight", weight)):
             self.register_buffer(name, values, persistent=False)
 
@@ -114,9 +117,9 @@ class Practical(Formulas):
         return self.weight
 
     def evaluate(
-        self, weights: Sequence[Tensor], initial: Sequence[Tensor], arms: Tensor
+        self, network: RewardModel, initial: Sequence[Tensor], arms: Tensor, replicas: Tensor | None
     ) -> tuple[Tensor, Tensor, Factors]:
-        f, found = factors(weights, arms, self.blocks)
+        f, found = network.factors(arms, replicas)
         return f, f, found
 
     def radius(self, dimension: Tensor) -> Tensor:
@@ -125,5 +128,8 @@ class Practical(Formulas):
     def lam_at(self, dimension: Tensor, t: Tensor) -> Tensor:
         return self.lam.expand_as(dimension)
 
-    def descent(self, lr: float | None, steps: int | None, horizon: int | None, initial: Sequence[Tensor]) -> Descent:
-        return Descent(torch.full_like(self.lam, LR if lr is None else lr), STEPS if steps is None else steps, self.lam)
+    def descent(
+        self, rule: StepRule, lr: float | None, steps: int | None, horizon: int | None, initial: Sequence[Tensor]
+    ) -> Descent:
+        steps = rule.steps if steps is None else steps
+        return Descent(torch.full_like(self.lam, rule.lr), steps, self.lam, rule=rule)

@@ -12,6 +12,7 @@ class LogisticUCB1(LinearAgent):
     """
 
     name = "Logistic-UCB-1"
+    nu_scale = 0.015
     variance_weighted = False
     mean_is_probability = True
 

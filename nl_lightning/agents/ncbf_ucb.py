@@ -14,6 +14,7 @@ class NCBFUCB(NeuralAgent):
     """
 
     name = "NCBF-UCB"
+    nu_scale = 0.2
     variance_weighted = False
 
     def observation_weight(self) -> Tensor:

@@ -18,6 +18,7 @@ class NeuralLogTS1(NeuralAgent):
     """
 
     name = "NeuralLog-TS-1"
+    nu_scale = 0.04
     variance_weighted = False
     default_exploration = "thompson"
 

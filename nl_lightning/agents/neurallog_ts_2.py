@@ -18,6 +18,7 @@ class NeuralLogTS2(NeuralAgent):
     """
 
     name = "NeuralLog-TS-2"
+    nu_scale = 0.02
     variance_weighted = True
     default_exploration = "thompson"
 

@@ -28,8 +28,9 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.core.link import slope
 from nl_lightning.core.types import Factors
 from nl_lightning.designs import AdaptiveDesign, DesignMatrix, FullDesign
-from nl_lightning.models.mlp import MLP, activations, factors
-from nl_lightning.models.training import Descent
+from nl_lightning.models.base import Descent, RewardModel, select
+from nl_lightning.models.layers import activations, factors
+from nl_lightning.models.optimizers import StepRule
 
 __all__ = ["Constants", "Theory", "doubled"]
 
@@ -61,7 +62,6 @@ class Theory(Formulas):
     """
 
     unused = ("nu", "lam")
-    always_cold = True
 
     t: Tensor
     """(R,), observed rounds"""
@@ -73,7 +73,7 @@ class Theory(Formulas):
 
     def __init__(
         self,
-        network: MLP,
+        network: RewardModel,
         S: Tensor,
         kappa: Tensor,
         factor: Tensor,
@@ -114,12 +114,13 @@ class Theory(Formulas):
     # ---- asking -----------------------------------------------------------------------------------------------------
 
     def evaluate(
-        self, weights: Sequence[Tensor], initial: Sequence[Tensor], arms: Tensor
+        self, network: RewardModel, initial: Sequence[Tensor], arms: Tensor, replicas: Tensor | None
     ) -> tuple[Tensor, Tensor, Factors]:
         """Of arms (R, N, d): f and what the score begins with, (R, N), and the factors of phi.
 
         The score begins with f(x; theta) beside V_t, and with g(x; theta_0)^T (theta - theta_0) beside W_t.
         """
+        weights, initial = select(network.weights, replicas), select(initial, replicas)
         f = self.f(weights, arms)
         halves = [w[:, :n_out, :n_in] for w, (n_out, n_in) in zip(initial, self.shapes, strict=True)]
         root = math.sqrt(2)
@@ -148,7 +149,9 @@ class Theory(Formulas):
         n_in = self.shapes[-1][1]
         return [*found, (last[..., :n_in] + last[..., n_in:]) / math.sqrt(2)]
 
-    def descent(self, lr: float | None, steps: int | None, horizon: int | None, initial: Sequence[Tensor]) -> Descent:
+    def descent(
+        self, rule: StepRule, lr: float | None, steps: int | None, horizon: int | None, initial: Sequence[Tensor]
+    ) -> Descent:
         """TrainNN on sum BCE + m lam_t/2 |theta - theta_0|^2; step and steps as given, or else as in the Condition."""
         if horizon is None:
             if lr is None or steps is None:

@@ -1,5 +1,6 @@
 """Which of Lightning's Trainer flags a fit takes: those that work do what users know, the others are refused."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -49,6 +50,13 @@ RULES: dict[str, Rule] = {
 }
 
 
+_FORMS = {
+    "devices": (r"auto|-1|[1-9]\d*|\d+(,\d+)+|\[\d+(, \d+)*\]", "a number of at least 1, a list of devices or auto"),
+    "num_nodes": (r"[1-9]\d*", "a whole number of at least 1"),
+}
+"""How flags are written that Lightning refuses in many ways, or late."""
+
+
 def choose_strategy(trainer: Any) -> None:
     """Several devices share out the replicas; another strategy would make them one model."""
     given = trainer.strategy
@@ -69,6 +77,13 @@ def check(trainer: Mapping[str, Any]) -> None:
         if flag in trainer and trainer[flag] not in rule.allowed:
             allowed = " or ".join(str(value) for value in dict.fromkeys(map(str, rule.allowed)))
             raise InputError(f"trainer.{flag} must be {allowed}, got {trainer[flag]}: {rule.reason}.")
+    if trainer.get("max_steps") == 0:
+        raise InputError(
+            "trainer.max_steps must be at least 1, or -1 for all of the run, got 0: it would not call TrainNN at all."
+        )
+    for flag, (form, expected) in _FORMS.items():
+        if flag in trainer and not re.fullmatch(form, str(trainer[flag])):
+            raise InputError(f"trainer.{flag} must be {expected}, got {trainer[flag]}.")
     asked = trainer.get("accelerator")
     # a name, or an accelerator given by its class
     if "mps" in str(asked).lower() or (asked == "gpu" and MPSAccelerator.is_available()):

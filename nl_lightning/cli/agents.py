@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.agents.base import Agent
+from nl_lightning.core.arguments import suggest
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import import_class
 
-__all__ = ["NamedAgent", "find_agent", "find_agents", "is_import_path"]
+__all__ = ["NamedAgent", "find_agent", "find_agents", "is_import_path", "no_agent"]
 
 
 class NamedAgent(NamedTuple):
@@ -35,16 +36,22 @@ def is_import_path(text: str) -> bool:
     return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", text) is not None
 
 
+def no_agent(name: str) -> str:
+    """What to say of a name that no agent has."""
+    classes = [kind.__name__ for kind in AGENTS.values()]
+    return (
+        f"there is no agent {name}.{suggest(name.rpartition('.')[2], [*classes, *AGENTS])} The agents: "
+        f"{', '.join(classes)}; an agent of your own is given by its import path, such as my_module.MyAgent."
+    )
+
+
 def find_agent(name: str) -> NamedAgent:
     """The agent with this name in ``AGENTS``, with this class name, or at this import path."""
     for known, kind in AGENTS.items():
         if name in (known, kind.__name__):
             return NamedAgent(kind, f"{kind.__module__}.{kind.__qualname__}")
     if not is_import_path(name):
-        raise InputError(
-            f"there is no agent {name}. The agents: {', '.join(AGENTS)}; an agent of your own is given by its import "
-            "path, such as my_module.MyAgent."
-        )
+        raise InputError(no_agent(name))
     found: type[Agent] = import_class(name, Agent, "an agent")
     return NamedAgent(found, name)
 

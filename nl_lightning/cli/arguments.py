@@ -53,5 +53,6 @@ def expand_resume(arguments: list[str]) -> list[str]:
         raise InputError(f"--resume goes on with a run as it was; leave {' '.join(others)} out.")
     if not run.config.exists():
         raise InputError(f"{joined[0]} is not the directory of a run: it has no config.yaml.")
+    run.read_config()
     where = [f"--run.dir={run.path.parent.parent}", f"--run.name={run.path.parent.name}", f"--run.id={run.path.name}"]
     return [*rest[:1], f"--config={run.config}", *where, *rest[1:]]

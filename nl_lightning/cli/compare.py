@@ -1,7 +1,6 @@
 """``compare``: fit several agents with one config, and show them side by side."""
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -14,6 +13,7 @@ from nl_lightning.agents import AGENTS
 from nl_lightning.cli import fit as fit_command
 from nl_lightning.cli.agents import find_agents
 from nl_lightning.cli.errors import run_command
+from nl_lightning.core.arguments import OneLineParser
 from nl_lightning.reporting.comparison import compare_runs
 from nl_lightning.runs.directory import RunDirectory
 
@@ -32,24 +32,30 @@ def main(arguments: Sequence[str], fit: Callable[[list[str]], None] = fit_one) -
     name = options.name or Path(options.config[0]).stem
     where: Path = options.dir / f"{name}-{options.id or datetime.now().strftime('%Y%m%d-%H%M%S')}"
     configs = [f"--config={config}" for config in options.config]
+    place = [f"--run.dir={where.parent}", f"--run.name={where.name}"]
+    runs = {agent: [*configs, f"--model={agent.path}", *rest, *place, f"--run.id={agent.label}"] for agent in agents}
+    # a wrong option or config is said once, and not by every agent
+    fit_command.check(["fit", *runs[agents[0]]])
     failed = []
-    for agent in agents:
-        place = [f"--run.dir={where.parent}", f"--run.name={where.name}", f"--run.id={agent.label}"]
+    for agent, options_of_fit in runs.items():
         try:
-            fit([*configs, f"--model={agent.path}", *rest, *place])
+            fit(options_of_fit)
         except SystemExit as stop:
-            if isinstance(stop.__context__, KeyboardInterrupt):
+            terminated = stop.code == fit_command.TERMINATED
+            if terminated or isinstance(stop.__context__, KeyboardInterrupt):
                 again = f"--id={where.name.removeprefix(f'{name}-')}"
-                sys.exit(f"Stopped. To go on with the agents that are left, give the same command with {again}.")
+                text = f"Stopped. To go on with the agents that are left, give the same command with {again}."
+                print(text, file=sys.stderr)
+                sys.exit(stop.code if terminated else 1)
             if stop.code not in (0, None):
                 failed.append(agent.name)
     if getattr(rank_zero_only, "rank", 0):
         # only the first of several processes shows the result
         return
-    summaries = [(path, json.loads(path.read_text())) for path in sorted(where.glob("*/summary.json"))]
-    if summaries:
-        runs = [(RunDirectory(path.parent), summary) for path, summary in summaries]
-        comparison = compare_runs(runs, where, own=[agent.name for agent in agents if agent.name not in AGENTS])
+    stored = [RunDirectory(path.parent) for path in sorted(where.glob("*/summary.json"))]
+    found = [(run, summary) for run in stored if (summary := run.read_summary()) is not None]
+    if found:
+        comparison = compare_runs(found, where, own=[agent.name for agent in agents if agent.name not in AGENTS])
         console = Console()
         console.print(comparison.table)
         for line in comparison.lines:
@@ -60,7 +66,7 @@ def main(arguments: Sequence[str], fit: Callable[[list[str]], None] = fit_one) -
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m nl_lightning compare",
         description="Fit several agents with one config, and compare them: a table and a picture. Other options are "
         "those of fit, such as --data.rounds 500 or --model.nu 0.1; runs that are finished are not run again.",

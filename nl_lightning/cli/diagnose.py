@@ -12,9 +12,9 @@ from lightning.pytorch.cli import LightningArgumentParser, instantiate_module
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from nl_lightning.agents.base import Agent, NeuralAgent
+from nl_lightning.agents.base import NeuralAgent
 from nl_lightning.cli.arguments import translate_model
-from nl_lightning.cli.fit import BanditCLI, BanditParser
+from nl_lightning.cli.fit import ParsedCLI, parsed_strictly
 from nl_lightning.core import lightning_logging
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
@@ -38,7 +38,7 @@ _MOST = 10_000
 """Contexts of one diagnosis: a matrix over so many takes 800 MB, and there are six or seven."""
 
 
-class _Config(BanditCLI):
+class _Config(ParsedCLI):
     """Parses the options of fit, but makes no agent: the design matrices of a wide one may not fit into memory."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -54,27 +54,12 @@ class _Config(BanditCLI):
         if self.config.resume:
             raise InputError("diagnose takes no --resume; a run's config is --config RUN/config.yaml.")
 
-    def instantiate_classes(self) -> None:
-        pass
-
-    def after_instantiate_classes(self) -> None:
-        pass
-
 
 def main(arguments: Sequence[str]) -> None:
     """``diagnose --config FILE [--rounds T] [--replica 0] [--out DIR] [options of fit]``"""
     lightning_logging.silence()
-    config = _Config(
-        Agent,
-        BanditData,
-        subclass_mode_model=True,
-        seed_everything_default=False,
-        auto_configure_optimizers=False,
-        parser_class=BanditParser,
-        parser_kwargs={"description": _DESCRIPTION},
-        args=translate_model(list(arguments)),
-        run=False,
-    ).config
+    options = translate_model(list(arguments))
+    config = parsed_strictly(_Config, options, parser_kwargs={"description": _DESCRIPTION}, run=False).config
     problem, agent = _problem(config), resolve_name(config.model.class_path)
     out = Path(config.out or Path(config.run.dir) / "diagnose" / config.run.name)
     output_directory(out)
@@ -103,7 +88,9 @@ def _problem(config: Any) -> Problem:
         raise InputError(f"The theory's symmetric start needs an even width, got model.width = {given.width}.")
     if not (0 < given.delta < 1 and 0 < given.C1 < math.inf):
         raise InputError(f"0 < delta < 1 and C1 > 0 are needed, got delta = {given.delta:g}, C1 = {given.C1:g}.")
-    settings = per_replica({name: given[name] for name in SETTINGS}, given.replicas, given.seed, given.grid)
+    # nu is left out where it is the agent's own; nothing here depends on it
+    asked = {name: 0.0 if given[name] is None else given[name] for name in SETTINGS}
+    settings = per_replica(asked, given.replicas, given.seed, given.grid)
     if not all(1e-50 < S < 1e50 for S in settings.S):
         raise InputError("S must lie between 1e-50 and 1e50: the theory's formulas have its square and its inverse.")
     if not 0 <= config.replica < len(settings.seeds):

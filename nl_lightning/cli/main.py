@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from nl_lightning import __version__
 from nl_lightning.cli.errors import run_command
+from nl_lightning.core.arguments import suggest
 
 __all__ = ["COMMANDS", "main"]
 
@@ -66,8 +67,8 @@ def main(args: Sequence[str] | None = None) -> None:
         # LightningCLI also takes a config in front of its command
         module = _LIGHTNING
     else:
-        what = f"there is no command {first}" if first else "a command is needed"
-        print(f"error: {what}. The commands: {', '.join(COMMANDS)}. More with --help.", file=sys.stderr)
+        what = f"there is no command {first}.{suggest(first, COMMANDS)}" if first else "a command is needed."
+        print(f"error: {what} The commands: {', '.join(COMMANDS)}. More with --help.", file=sys.stderr)
         sys.exit(2)
     _make_current_directory_importable()
     run_command(import_module(module).main, arguments if module == _LIGHTNING else arguments[1:])

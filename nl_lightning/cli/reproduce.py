@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nl_lightning.core import lightning_logging
+from nl_lightning.core.arguments import OneLineParser
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import output_directory
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str]) -> None:
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     paper_scale, quick = paper.PAPER, paper.QUICK
-    made = argparse.ArgumentParser(
+    made = OneLineParser(
         prog="python -m nl_lightning reproduce",
         description="Run the paper's experiments, and say of each of its claims whether the numbers agree.",
         epilog=_EPILOG,

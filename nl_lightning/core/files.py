@@ -12,14 +12,22 @@ __all__ = ["output_directory", "write_beside"]
 def write_beside(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` make a file beside ``path``, then rename it.
 
-    If the process is killed at any moment, ``path`` is either the old file or the complete new one.
+    If the process is killed at any moment, ``path`` is either the old file or the complete new one. If it cannot be
+    written, nothing is left behind, and an :class:`InputError` says why.
     """
     # Keep the suffix: some writers choose the format by it.
     beside = path.with_name(f".{path.stem}.writing{path.suffix}")
-    write(beside)
-    with beside.open("rb+") as file:
-        os.fsync(file.fileno())
-    beside.replace(path)
+    try:
+        write(beside)
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException as error:
+        beside.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise InputError(f"{path} cannot be written: {reason}. Make room, or choose another directory.") from error
+        raise
 
 
 def output_directory(path: Path) -> Path:

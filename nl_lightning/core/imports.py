@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
+from nl_lightning.core.arguments import suggest
 from nl_lightning.core.errors import InputError
 
-__all__ = ["as_new_as", "import_class", "overridden"]
+__all__ = ["as_new_as", "import_callable", "import_class", "overridden"]
 
 
 def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = (), instances: bool = False) -> Any:
@@ -22,7 +23,7 @@ def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = (), 
     if isinstance(path, str):
         module, _, name = path.rpartition(".")
         if not module:
-            raise InputError(f"{expected}; got {path!r}.")
+            raise InputError(f"{expected}; got {path!r}.{suggest(path, names)}")
         try:
             found = getattr(import_module(module), name)
         except Exception as error:
@@ -33,6 +34,20 @@ def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = (), 
         return found
     if not (isinstance(found, type) and issubclass(found, base)):
         raise InputError(f"{expected}; {path!r} is no subclass of {base.__name__}.")
+    return found
+
+
+def import_callable(path: str, setting: str) -> Any:
+    """What ``path`` names (``my_module.my_function`` or a class), which can be called."""
+    expected = f"{setting} must be the import path of a class or function (my_module.MyClass)"
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(import_module(module), name)
+    except Exception as error:
+        # The user's module may raise anything.
+        raise InputError(f"{expected}; {path!r} cannot be imported ({type(error).__name__}: {error}).") from error
+    if not callable(found):
+        raise InputError(f"{expected}; {path!r} is a {type(found).__name__}.")
     return found
 
 

@@ -4,9 +4,10 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from numbers import Real
+from typing import Any, Literal, NamedTuple, cast
 
-from nl_lightning.core.checks import check_whole, is_whole
+from nl_lightning.core.checks import check_whole, is_number, is_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.link import KAPPA_MINIMUM
 
@@ -18,6 +19,10 @@ PerReplica = float | list[float]
 
 SettingName = Literal["nu", "lam", "kappa", "S"]
 SETTINGS: tuple[SettingName, ...] = ("nu", "lam", "kappa", "S")
+
+
+MOST_REPLICAS = 1_000_000
+"""More are a mistake: each takes a network and a design matrix of its own."""
 
 
 class Share(NamedTuple):
@@ -81,6 +86,11 @@ def per_replica(
     compared on the same problems.
     """
     check_whole(1, replicas=replicas)
+    if grid is not None and not isinstance(grid, Mapping):
+        raise InputError(f"grid must be a mapping such as {{'nu': [0.1, 1]}}, got {grid!r}.")
+    combinations = math.prod(len(choices) for choices in (grid or {}).values() if isinstance(choices, (list, tuple)))
+    if replicas * combinations > MOST_REPLICAS:
+        raise InputError(f"There can be at most {MOST_REPLICAS:,} replicas, got {replicas * combinations:,}.")
     spread = dict(values)
     if grid:
         spread, seeds = _from_grid(spread, replicas, seed, grid)
@@ -138,9 +148,9 @@ def _numbers(name: SettingName, value: object, replicas: int) -> list[float]:
     """The checked numbers of R replicas."""
     numbers: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value] * replicas
     for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
+        if isinstance(number, bool) or not isinstance(number, Real):
             raise InputError(f"{name} must be a number or a list of numbers, got {value!r}.")
-        _check(name, number)
+        _check(name, cast(float, number))
     return [float(number) for number in numbers]
 
 
@@ -155,5 +165,5 @@ def _check(name: str, value: float) -> None:
         "S": (value > 0, "greater than 0 (it bounds the norm of the true parameter)"),
     }
     holds, requirement = bounds[name]
-    if not (holds and math.isfinite(value)):
-        raise InputError(f"{name} must be a finite number, {requirement}; got {value!r}.")
+    if not (holds and is_number(value)):
+        raise InputError(f"{name} must be a finite number, {requirement}; got {value!r:.50}.")

@@ -29,6 +29,9 @@ class Stream(IntEnum):
     REJECTION = 5
     LOGGED_ACTIONS = 6
     BOOTSTRAP = 7
+    FRESH_WEIGHTS = 8
+    MINIBATCHES = 9
+    LAYERS = 10
 
 
 def generator(seed: int, stream: Stream, *index: int) -> torch.Generator:

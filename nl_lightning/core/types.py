@@ -60,6 +60,8 @@ class View(NamedTuple):
     """(R, K), standard normal, for exploration rules that draw"""
     packed: Tensor | None = None
     """(R, K, ...), side by side: mean, uniform and normal numbers, observation; only where asked for"""
+    owner: str | None = None
+    """``Agent.owner`` of the agent whose view it is; None where the loop has put it together"""
 
     def unbind(self) -> "list[View]":
         """The views of C rounds (R, C, K, ...), one by one."""
@@ -115,10 +117,12 @@ class TrainingBatch(NamedTuple):
 
     x: Tensor
     reward: Tensor
+    weight: Tensor | None
+    """(R, n), 0 for padding; None where every observation counts once"""
     inactive: Tensor | None
     """(R,), replicas that are not trained because their log has ended; None where there are none"""
     due: bool
-    """False for the rounds after the last call of TrainNN, fewer than ``update_every``"""
+    """False for the rounds after the last call of TrainNN, too few for another one"""
 
 
 class Round(ABC):

@@ -45,6 +45,8 @@ def make_design(
 ) -> DesignMatrix:
     """The design matrix of a network with layers of these shapes."""
     kind = design_class(design)
+    if settings is not None and not isinstance(settings, Mapping):
+        raise InputError(f"design_args must be a mapping of the design's settings, got {settings!r}.")
     if kind is DiagonalDesign and blocks > 1:
         kind = BlockDiagonalDesign
     try:

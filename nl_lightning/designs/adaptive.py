@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nl_lightning.core.types import Factors
 from nl_lightning.designs.base import DesignMatrix
 from nl_lightning.designs.samples import Samples, gradient, solve, squared_norm, take_shape
-from nl_lightning.models.mlp import Factors
 
 __all__ = ["AdaptiveDesign"]
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import as_new_as
+from nl_lightning.core.types import Factors
 from nl_lightning.models.inputs import dense
-from nl_lightning.models.mlp import Factors
 
 __all__ = ["DesignMatrix"]
 
@@ -83,6 +83,12 @@ class DesignMatrix(nn.Module, ABC):
 
         Factors are zero where ``accepted`` (R,) is False: adding them changes nothing.
         """
+
+    def add_many(self, factors: Factors, weight: Tensor) -> None:
+        """M += sum_i w_i g_i g_i^T for N samples a replica, w (R, N, 1): one by one, unless a design knows better."""
+        for sample in range(weight.shape[1]):
+            one = slice(sample, sample + 1)
+            self.add(tuple(factor[:, one] for factor in factors), weight[:, one])
 
     @abstractmethod
     def logdet(self) -> Tensor:

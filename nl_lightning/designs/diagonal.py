@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.imports import as_new_as
+from nl_lightning.core.types import Factors
 from nl_lightning.designs.base import DesignMatrix
-from nl_lightning.models.mlp import Factors
 
 __all__ = ["DiagonalDesign", "log_product"]
 
@@ -87,6 +88,16 @@ class DiagonalDesign(DesignMatrix):
         for delta, z, layer in zip(squares[::2], squares[1::2], layers, strict=False):
             layer.addcmul_(z.mT, delta * weight)
 
+    def add_many(self, squares: Factors, weight: Tensor) -> None:
+        """D_j += sum_i w_i g_ij^2, w (R, N, 1): a layer's sum is a product of squares"""
+        if not as_new_as(self, "add_many", "add"):
+            super().add_many(squares, weight)
+            return
+        *layers, last = self._layers
+        last.add_((squares[-1] * weight).sum(1, keepdim=True))
+        for delta, z, layer in zip(squares[::2], squares[1::2], layers, strict=False):
+            layer.baddbmm_(z.mT, delta * weight)
+
     def logdet(self) -> Tensor:
         """log det M = sum_j log D_j, (R,)"""
         return log_product(self._flat)
@@ -138,13 +149,14 @@ def _by_layer(diagonal: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tenso
 def _quadratic(inverse: list[Tensor], squares: Factors) -> Tensor:
     """sum_j g_j^2 / D_j, (R, N), with 1/D by layers; the sum of layer l is (delta_l^2)^T (1/D_l) z_{l-1}^2.
 
-    The last two layers meet in the same units, so that their terms are added unit by unit and summed once.
+    The last two layers meet in the same units, so that their terms are added unit by unit and summed once; the last one
+    may also have a bias.
     """
     *layers, last = inverse
     terms = squares[-1] * last
     products = [torch.bmm(z, layer) for z, layer in zip(squares[1::2], layers, strict=False)]
     if products:
-        terms.addcmul_(products[-1], squares[-3])
+        terms[..., : products[-1].shape[-1]].addcmul_(products[-1], squares[-3])
     total = terms.sum(-1)
     for product, delta in zip(products[:-1], squares[::2], strict=False):
         total += product.mul_(delta).sum(-1)

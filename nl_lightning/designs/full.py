@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.types import Factors
 from nl_lightning.designs.base import DesignMatrix
 from nl_lightning.designs.samples import Samples, gradient, solve, squared_norm, take_shape
-from nl_lightning.models.mlp import Factors
 
 __all__ = ["FullDesign"]
 
@@ -92,7 +93,16 @@ class FullDesign(DesignMatrix):
         matrix = torch.bmm(rows.mT, rows)
         matrix.diagonal(dim1=1, dim2=2).add_(self.ridge.unsqueeze(1))
         # row by row, as it comes back from a checkpoint: another order has other last digits
-        self.inverse = torch.cholesky_inverse(torch.linalg.cholesky_ex(matrix).L).contiguous()
+        lower, failed = torch.linalg.cholesky_ex(matrix)
+        # M >= ridge I, so that every pivot is at least the ridge: less is what rounding has left of it
+        pivots = lower.diagonal(dim1=1, dim2=2).square()
+        if not ((failed == 0).unsqueeze(1) & (pivots >= 0.5 * self.ridge.unsqueeze(1))).all():
+            raise InputError(
+                "The full design matrix is no longer positive definite: beside gradients this large float64 cannot "
+                "hold its regularisation. Features must be of moderate size: scale them to about [-1, 1], or take a "
+                "larger lam."
+            )
+        self.inverse = torch.cholesky_inverse(lower).contiguous()
         self.samples.clear()
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:

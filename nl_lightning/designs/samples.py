@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nl_lightning.models.mlp import Factors
+from nl_lightning.core.types import Factors
 
 __all__ = ["Samples", "gradient", "inner", "solve", "squared_norm", "take_shape"]
 

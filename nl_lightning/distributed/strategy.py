@@ -30,7 +30,7 @@ from nl_lightning.core.errors import InputError, ProcessLost, TrainNNDiverged
 from nl_lightning.core.replicas import Share, pad_singleton
 from nl_lightning.distributed.launcher import GRACE, Launcher
 
-__all__ = ["TIMEOUT", "ReplicaStrategy", "T", "asked_to_stop", "collected", "gathered", "share_of"]
+__all__ = ["TIMEOUT", "ReplicaStrategy", "T", "asked_to_stop", "collected", "gathered", "note_stop", "share_of"]
 
 
 T = TypeVar("T")
@@ -53,7 +53,14 @@ def collected(trainer: L.Trainer, value: T) -> list[T]:
 
 def asked_to_stop(trainer: L.Trainer) -> bool:
     """Whether this process was sent a SIGTERM, and others may not know."""
-    return isinstance(trainer.strategy, ReplicaStrategy) and trainer.strategy.asked_to_stop
+    noted = isinstance(trainer.strategy, ReplicaStrategy) and trainer.strategy.asked_to_stop
+    return trainer.received_sigterm or noted
+
+
+def note_stop(trainer: L.Trainer) -> None:
+    """Another process was sent a SIGTERM: this one stops as if it had been."""
+    if isinstance(trainer.strategy, ReplicaStrategy):
+        trainer.strategy.asked_to_stop = True
 
 
 class ReplicaStrategy(DDPStrategy):

@@ -1,10 +1,12 @@
 """Classification data sets as bandits: an arm is a class, its reward 1 if it is the right one."""
 
 from collections.abc import Sequence
+from os import PathLike
 
 import torch
 from torch import Tensor
 
+from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import CHUNK, Stream, generator
 from nl_lightning.environments.base import ChunkedSimulation, Deal
 from nl_lightning.environments.datasets import Dataset, description, load
@@ -47,6 +49,10 @@ class Classification(ChunkedSimulation):
         super().__init__()
         known = description(dataset)
         check_seeds(seed=seed, noise_seed=noise_seed)
+        if not (file is None or isinstance(file, (str, PathLike))):
+            raise InputError(f"file must be the path of a file, got {file!r}.")
+        if not isinstance(dense, bool):
+            raise InputError(f"dense must be True or False, got {dense!r}.")
         self.dataset, self.file, self.dense = dataset, file, dense
         self.seed, self.noise_seed = seed, noise_seed
         self.arms = len(known.counts)

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lightning.pytorch.utilities import rank_zero_info
 
+from nl_lightning.core.credentials import check_no_credentials
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
 from nl_lightning.environments.tables import SIDE, Description, Table, check_counts, frame_of, table_of
@@ -134,7 +135,7 @@ DATASETS: dict[Dataset, Description] = {
 
 def description(name: str) -> Description:
     """What is known of a data set."""
-    if name not in DATASETS:
+    if not isinstance(name, str) or name not in DATASETS:
         raise InputError(f"dataset must be one of {', '.join(DATASETS)}; got {name!r}.")
     return DATASETS[name]
 
@@ -142,6 +143,7 @@ def description(name: str) -> Description:
 def load(name: str, file: str | None = None, cache: str | None = None) -> Table:
     """A data set: of the file that is named, or else of the cache, into which it is downloaded if need be."""
     known = description(name)
+    check_no_credentials({"file": file, "cache": cache, DATA_VARIABLE: os.environ.get(DATA_VARIABLE)}, "The data set")
     if file is not None:
         path = Path(file).expanduser()
         if not path.is_file():

@@ -16,17 +16,16 @@ Seeds = int | list[int] | None
 def check_seeds(**seeds: Seeds) -> None:
     """Each of the named seeds is a whole number of at least 0, a list of them, or left out."""
     for name, given in seeds.items():
-        for number in given if isinstance(given, list) else [given]:
-            if number is not None:
-                check_whole(0, **{name: number})
+        for number in given if isinstance(given, list) else [] if given is None else [given]:
+            check_whole(0, **{name: number})
 
 
 def replica_seeds(name: str, given: Seeds, replicas: Sequence[int], share: Share) -> list[int]:
     """One seed a replica of this process, whose own seeds are ``replicas``."""
     if given is None:
         return list(replicas)
-    if isinstance(given, int):
-        return [given] * len(replicas)
+    if not isinstance(given, list):
+        return [int(given)] * len(replicas)
     if len(given) != share.total:
         raise InputError(f"The environment's {name} has {len(given)} entries for {share.total} replicas.")
     return [given[replica] for replica in share.replicas]

@@ -55,7 +55,7 @@ class Synthetic(ChunkedSimulation):
         noise_seed: int | list[int] | None = None,
     ) -> None:
         super().__init__()
-        if function not in FUNCTIONS:
+        if not isinstance(function, str) or function not in FUNCTIONS:
             raise InputError(f"function must be one of {', '.join(FUNCTIONS)}; got {function!r}.")
         check_whole(1, dim=dim, arms=arms, pool=pool)
         check_seeds(seed=seed, noise_seed=noise_seed)

@@ -25,7 +25,7 @@ from nl_lightning.environments import Environment
 from nl_lightning.experiments.paper import Description
 from nl_lightning.reporting.conclusion import conclude
 from nl_lightning.rollout.data import BanditData
-from nl_lightning.runs.checkpoints import BesideCheckpointIO, Checkpoints
+from nl_lightning.runs.checkpoints import Checkpoints
 from nl_lightning.runs.directory import RunDirectory
 from nl_lightning.runs.recorder import Recorder
 
@@ -128,7 +128,8 @@ def run(fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[L
     if summary and summary["finished"]:
         return summary
     agent = AGENTS[fit.agent](dim=environment.dim, blocks=environment.blocks, **fit.settings)
-    recorder = Recorder(fit.directory, conclude=conclude if loggers else None)
+    config = yaml.safe_dump(fit.config(), sort_keys=False)
+    recorder = Recorder(fit.directory, conclude if loggers else None, yaml.safe_load(config))
     trainer = L.Trainer(
         max_epochs=1,
         accelerator="cpu",
@@ -137,9 +138,7 @@ def run(fit: Fit, environment: Environment, on_rounds: OnRounds, loggers: list[L
         enable_progress_bar=False,
         enable_model_summary=False,
         callbacks=[recorder, Checkpoints(directory.checkpoint, _CHECKPOINT_EVERY), Ticks(on_rounds)],
-        plugins=[BesideCheckpointIO()],
     )
-    config = yaml.safe_dump(fit.config(), sort_keys=False)
     with directory.claimed(config):
         for logger in trainer.loggers:
             logger.log_hyperparams(yaml.safe_load(config))

@@ -9,6 +9,7 @@ __all__ = [
     "FIXED",
     "GRID",
     "LINEAR",
+    "LITERAL",
     "LR",
     "NETWORK",
     "PAPER",
@@ -40,7 +41,10 @@ PAPER_AGENTS = (
 GRID = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Values that nu and lam are each chosen from."""
 
-FIXED: dict[str, Any] = {"kappa": 10.0, "S": 1.0, "steps": 100, "update_every": 50}
+LITERAL: dict[str, Any] = {"optimizer": "gd", "start": "warm", "steps": 100, "update_every": 50, "update_growth": 0.0}
+"""TrainNN as the paper's words say: 100 steps of gradient descent on the summed loss, every 50 rounds."""
+
+FIXED: dict[str, Any] = {"kappa": 10.0, "S": 1.0, **LITERAL}
 """Settings of every agent in figures 1 to 6."""
 
 LR = (0.01, 0.001, 0.0001)

@@ -1,6 +1,6 @@
 """The reward network over R replicas, and the factors of its gradient.
 
-    f(x; theta) = W_L relu(W_{L-1} ... relu(W_1 x)),   no biases
+    f(x; theta) = W_L relu(W_{L-1} ... relu(W_1 x)),   no biases unless asked for
 
 A network of depth 1 is the linear model f = x . theta. The gradient of layer l for one sample is an outer product,
 
@@ -20,40 +20,128 @@ from torch import Tensor, nn
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, generator
 from nl_lightning.core.types import Factors
-from nl_lightning.models.inputs import first_layer
+from nl_lightning.models.backward import train_nn
+from nl_lightning.models.base import Descent, Observations, RewardModel, select
+from nl_lightning.models.inputs import parts
+from nl_lightning.models.layers import activations, factors
+from nl_lightning.models.steps import loss
 
-__all__ = ["MLP", "Factors", "Init", "activations", "factors"]
+__all__ = ["MLP", "Init"]
 
 Init = Literal["uniform", "symmetric"]
 
 
-class MLP(nn.Module):
+class MLP(RewardModel):
     """R networks with layers of the given sizes [d, m, ..., m, 1]; ``weights[l]`` is (R, out, in).
 
     With more than one of ``blocks`` the first size is that of all blocks together, and samples are (x, k): ``inputs``.
+    With ``bias`` the last column of a weight is the bias of its layer; in the first layer each block has its own.
     """
 
-    def __init__(self, sizes: Sequence[int], seeds: Sequence[int], init: Init = "uniform", blocks: int = 1) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        seeds: Sequence[int],
+        init: Init = "uniform",
+        blocks: int = 1,
+        bias: bool = False,
+    ) -> None:
         super().__init__()
-        self.blocks = blocks
-        self.shapes = [(n_out, n_in) for n_in, n_out in pairwise(sizes)]
-        start = _symmetric if init == "symmetric" else _uniform
-        replicas = [start(self.shapes, generator(seed, Stream.INITIAL_WEIGHTS)) for seed in seeds]
-        # Drawn on the CPU, like all random numbers; kept where torch makes a module's tensors.
+        self.blocks, self.bias, self.init = blocks, bias, init
+        self.learns_from_padding = bias
+        self._shapes = [(n_out, n_in) for n_in, n_out in pairwise(sizes)]
+        extra = [blocks if layer == 0 else 1 for layer in range(len(self._shapes))]
+        self.shapes = [(n_out, n_in + bias * more) for (n_out, n_in), more in zip(self._shapes, extra, strict=True)]
+        # kept where torch makes a module's tensors
         device, dtype = torch.get_default_device(), torch.get_default_dtype()
-        layers = [nn.Parameter(torch.stack(layer).to(device, dtype)) for layer in zip(*replicas, strict=True)]
-        for number, weight in enumerate(layers, start=1):
-            self.register_parameter(f"weight_{number}", weight)
+        for number, weight in enumerate(self._draw([generator(s, Stream.INITIAL_WEIGHTS) for s in seeds]), start=1):
+            self.register_parameter(f"weight_{number}", nn.Parameter(weight.to(device, dtype)))
         # A plain tuple of the same parameters: to ask a ParameterList for them costs more than a layer.
-        self.weights = tuple(layers)
+        self.weights = tuple(self.parameters(recurse=False))
+
+    def _draw(self, generators: Sequence[torch.Generator]) -> list[Tensor]:
+        """Parameters (R, out, in) as at initialisation, in float64, drawn on the CPU like all random numbers."""
+        start = _symmetric if self.init == "symmetric" else _uniform
+        replicas = []
+        for g in generators:
+            layers = start(self._shapes, g)
+            if self.bias:
+                biases = [self._biases(shape, g) for shape in self._shapes]
+                blocks = [self.blocks, *[1] * (len(layers) - 1)]
+                layers = [_join(*each) for each in zip(layers, biases, blocks, strict=True)]
+            replicas.append(layers)
+        return [torch.stack(layer) for layer in zip(*replicas, strict=True)]
+
+    def _biases(self, shape: tuple[int, int], g: torch.Generator) -> Tensor:
+        """(out, 1): uniform like the weights; the symmetric start has none."""
+        drawn = _uniform([(shape[0], 1)], g)[0]
+        return torch.zeros_like(drawn) if self.init == "symmetric" else drawn / shape[1] ** 0.5
 
     def forward(self, x: Tensor) -> Tensor:
         """f(x): (R, N, d) -> (R, N)"""
-        return activations(self.weights, x, self.blocks)[-1].squeeze(-1)
+        return activations(self.weights, x, self.blocks, self.bias)[-1].squeeze(-1)
 
-    def factors(self, x: Tensor) -> tuple[Tensor, Factors]:
-        """f (R, N) and the factors of its gradient at x (R, N, d)."""
-        return factors(self.weights, x, self.blocks)
+    def factors(self, x: Tensor, replicas: Tensor | None = None) -> tuple[Tensor, Factors]:
+        return factors(select(self.weights, replicas), x, self.blocks, self.bias)
+
+    def descend(
+        self,
+        weights: Sequence[Tensor],
+        data: Observations,
+        descent: Descent,
+        lr: Tensor,
+        replicas: Tensor | None = None,
+        seeds: Sequence[int] = (),
+    ) -> Tensor:
+        x, reward, weight = data
+        lam, lr = descent.lam.to(x.dtype), lr.to(x.dtype)
+
+        def steps(count: int, going: Tensor) -> None:
+            train_nn(
+                weights, x, reward, lam, going, count, descent.scale, descent.anchor, self.blocks, weight, self.bias,
+                descent.rule, descent.batches,
+            )  # fmt: skip
+
+        if isinstance(descent.steps, int):
+            steps(descent.steps, lr)
+        else:
+            # All go together, until one after the other has taken its steps.
+            wanted, taken = descent.steps.masked_fill(lr == 0, 0), 0
+            for stop in sorted({*wanted.tolist()} - {0}):
+                steps(stop - taken, lr.masked_fill(wanted <= taken, 0))
+                taken = stop
+        # in parts, like the steps
+        f = torch.cat([activations(weights, part, self.blocks, self.bias)[-1] for part in parts(x)], dim=1).squeeze(-1)
+        f *= descent.scale
+        anchor = descent.anchor
+        penalised = weights if anchor is None else [w - a for w, a in zip(weights, anchor, strict=True)]
+        return loss(f, reward, penalised, lam, weight)
+
+    def fresh(self, seeds: Sequence[int], numbers: Sequence[int]) -> list[Tensor]:
+        pairs = zip(seeds, numbers, strict=True)
+        drawn = self._draw([generator(seed, Stream.FRESH_WEIGHTS, number) for seed, number in pairs])
+        # rounded as the initial ones are, whatever the precision of the run
+        return [weight.float().to(self.weights[0]) for weight in drawn]
+
+    def module(self, replica: int) -> nn.Module:
+        """Fully connected layers with relu between them; with blocks it takes the whole vectors [0, .., x, .., 0]."""
+        layers: list[nn.Module] = []
+        for number, weight in enumerate(self.weights):
+            kept = weight[replica].detach().clone()
+            if self.bias:
+                blocks = self.blocks if number == 0 else 1
+                if blocks > 1:
+                    raise InputError("A network with blocks and biases has no form as plain layers: use bias=False.")
+                kept, bias = kept[:, :-1].contiguous(), kept[:, -1].contiguous()
+            linear = nn.Linear(kept.shape[1], kept.shape[0], bias=self.bias).to(kept)
+            linear.weight.data = kept
+            if self.bias:
+                linear.bias.data = bias
+            layers += [linear, nn.ReLU()]
+        return nn.Sequential(*layers[:-1], _Squeeze())
+
+    def identity(self) -> Any:
+        return [list(shape) for shape in self.shapes]
 
     # nn.Module may put new parameters into the place of the old ones.
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "MLP":
@@ -66,27 +154,17 @@ class MLP(nn.Module):
         self.weights = tuple(self.parameters(recurse=False))
 
 
-def factors(weights: Sequence[Tensor], x: Tensor, blocks: int = 1) -> tuple[Tensor, Factors]:
-    """f (R, N) of the network with weights (R, out, in), and the factors of its gradient, at x (R, N, d)."""
-    *z, f = activations(weights, x, blocks)
-    found = [z[-1]]
-    # delta_L = 1, so W_L^T delta_L = W_L
-    back = weights[-1]
-    for layer in reversed(range(1, len(z))):
-        delta = back * (z[layer] > 0)
-        found = [delta, z[layer - 1], *found]
-        if layer > 1:
-            back = torch.bmm(delta, weights[layer - 1])
-    return f.squeeze(-1), tuple(found)
+class _Squeeze(nn.Module):
+    """(..., 1) -> (...)"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.squeeze(-1)
 
 
-def activations(weights: Sequence[Tensor], x: Tensor, blocks: int = 1) -> list[Tensor]:
-    """[z_0, ..., z_{L-1}, f], each (R, N, features); z_0 is x as it came, with blocks (x, k)."""
-    first, *others = weights
-    z = [x, first_layer(first, x, blocks)]
-    for weight in others:
-        z.append(torch.bmm(z[-1].relu_(), weight.mT))
-    return z
+def _join(weight: Tensor, bias: Tensor, blocks: int) -> Tensor:
+    """[W, b] (out, in + 1); of blocks [W^1, b, W^2, b, ...] (out, K (d + 1))"""
+    by_block = weight.unflatten(1, (blocks, -1))
+    return torch.cat([by_block, bias.unsqueeze(1).expand(-1, blocks, -1)], dim=-1).flatten(1)
 
 
 def _drawn(draw: Callable[..., Tensor], n_out: int, n_in: int, g: torch.Generator) -> Tensor:

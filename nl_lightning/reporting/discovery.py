@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from nl_lightning.core.errors import InputError
-from nl_lightning.runs.directory import RunDirectory
+from nl_lightning.runs.directory import RunDirectory, is_summary
 from nl_lightning.runs.summary import MEASURES, Measure
 
 __all__ = ["Found", "StoredRun", "find", "flat_configs"]
@@ -18,9 +16,6 @@ _EXPECTED = (
     "Expected is the directory of a run (with summary.json and rounds.parquet, as python -m nl_lightning fit writes "
     "them) or a directory above such ones."
 )
-
-_NEEDED = ("agent", "measure", "finished", "rounds", "replicas", "over_replicas", "versions")
-"""Keys that identify the summary of a run."""
 
 
 class StoredRun(NamedTuple):
@@ -72,7 +67,8 @@ def find(paths: Sequence[Path]) -> Found:
         left_out |= dict.fromkeys(here)
     names = _names(list(runs))
     stored = [
-        StoredRun(name, run, summary, _read_config(run))
+        # a run that was recorded by the user's own program has no config
+        StoredRun(name, run, summary, run.read_config() if run.config.exists() else {})
         for name, (run, summary) in zip(names, runs.values(), strict=True)
     ]
     return Found(stored, list(left_out))
@@ -83,14 +79,8 @@ def _inspect(run: RunDirectory) -> tuple[str | None, dict[str, Any] | None]:
     if not run.summary.exists():
         begun = run.config.exists() and (run.parts.is_dir() or run.checkpoint.exists())
         return "a run without a result, which still goes on or was cut off" if begun else None, None
-    try:
-        summary = run.read_summary()
-    except (ValueError, OSError) as error:
-        raise InputError(
-            f"{run.summary} is damaged ({error}). Expected is the JSON that fit writes: leave this run out, or go on "
-            f"with it by python -m nl_lightning fit --resume {run.path} after removing that file."
-        ) from error
-    if not isinstance(summary, dict) or any(name not in summary for name in _NEEDED):
+    summary = run.summary_content()
+    if not is_summary(summary):
         return "its summary.json is not that of a run", None
     if not summary.get("rounds_kept", True):
         # a grid search of a reproduction, whose result is in RESULTS.md
@@ -98,17 +88,6 @@ def _inspect(run: RunDirectory) -> tuple[str | None, dict[str, Any] | None]:
     if not run.rounds.exists():
         return "its rounds.parquet is missing", None
     return None, summary
-
-
-def _read_config(run: RunDirectory) -> dict[str, Any]:
-    """The stored config; empty if the run was recorded by the user's own program."""
-    if not run.config.exists():
-        return {}
-    try:
-        config = yaml.safe_load(run.config.read_text())
-    except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"{run.config} is damaged: expected is the YAML that fit writes. ({error})") from error
-    return config if isinstance(config, dict) else {}
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

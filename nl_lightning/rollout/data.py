@@ -1,7 +1,7 @@
 """The DataModule: environment + buffer -> training batches.
 
-Rounds are played while Lightning asks for the next batch. A batch is the replay buffer after ``update_every`` rounds,
-so Lightning's own cost is paid once a call of TrainNN and not once a round.
+Rounds are played while Lightning asks for the next batch. A batch is the replay buffer when TrainNN is due, so
+Lightning's own cost is paid once a call of TrainNN and not once a round.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from nl_lightning.agents.base import Agent
 from nl_lightning.agents.callbacks import Confidence, RoundCallback
+from nl_lightning.core.checkpoint import restoring
 from nl_lightning.core.checks import check_finite, check_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import overridden
@@ -24,6 +25,12 @@ from nl_lightning.environments import Environment, LoggedEnvironment, Simulation
 from nl_lightning.rollout.loop import make_plan, play
 
 __all__ = ["BanditData", "DealLoader", "RoundLoader"]
+
+
+MOST_ROUNDS = 2**31 - 1
+"""The number of a round is written with 32 bits."""
+MOST_THREADS = 4096
+"""With many more, the process would end without a word."""
 
 
 class BanditData(L.LightningDataModule):
@@ -38,9 +45,16 @@ class BanditData(L.LightningDataModule):
 
     def __init__(self, environment: Environment, rounds: int = 2000, threads: int | None = None) -> None:
         super().__init__()
-        check_whole(1, rounds=rounds)
-        if threads is not None:
-            check_whole(1, threads=threads)
+        if not isinstance(environment, Environment):
+            raise InputError(
+                f"environment must be an Environment that was made, such as Synthetic(); got {environment!r:.100}."
+            )
+        for name, number, most in (("rounds", rounds, MOST_ROUNDS), ("threads", threads, MOST_THREADS)):
+            if name == "threads" and number is None:
+                continue
+            check_whole(1, **{name: number})
+            if cast(int, number) > most:
+                raise InputError(f"{name} must be at most {most:,}, got {number}.")
         self.threads = threads
         self._threads_before: int | None = None
         self.environment = environment
@@ -121,8 +135,9 @@ class BanditData(L.LightningDataModule):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         assert self.trainer is not None
-        self.environment.load_state_dict(state_dict["environment"])
-        self._agent.rounds_before = state_dict["rounds_before"]
+        with restoring(type(self.environment).__name__, self.trainer.ckpt_path):
+            self.environment.load_state_dict(state_dict["environment"])
+            self._agent.rounds_before = int(state_dict["rounds_before"])
         self._ended = all(gathered(self.trainer, self.environment.ended))
 
     def on_exception(self, exception: BaseException) -> None:
@@ -220,7 +235,7 @@ def _leave_inference_mode(agent: Agent) -> None:
 
 
 class RoundLoader:
-    """Each item plays ``update_every`` rounds and is the buffer after them.
+    """Each item plays the rounds up to the next call of TrainNN and is the buffer after them.
 
     It has a length, or else Lightning would ask for an item ahead of time: before the TrainNN that its rounds need.
     """
@@ -230,12 +245,14 @@ class RoundLoader:
         self.agent = data._agent
 
     def __len__(self) -> int:
-        return -(-self.data.rounds // self.agent.update_every)
+        before = self.agent.rounds_before
+        return len(self.agent.schedule.calls(before, before + self.data.rounds))
 
     def __iter__(self) -> Iterator[TrainingBatch]:
-        data, agent, every = self.data, self.agent, self.agent.update_every
+        data, agent = self.data, self.agent
         while not data.finished:
-            before, count = data.played, min(every, data.rounds - data.played)
+            before, every = data.played, agent.schedule.rounds_until_next(agent.rounds_before + data.played)
+            count = min(every, data.rounds - before)
             for start in range(0, count, CHUNK):
                 data.play(min(CHUNK, count - start))
             # a simulation has rounds for all
@@ -243,14 +260,17 @@ class RoundLoader:
             if isinstance(data.environment, LoggedEnvironment):
                 behind = [accepted < data.played for accepted in data.environment.accepted]
                 inactive = torch.tensor(behind, device=agent.lam.device)
-            x, reward = agent.buffer.rows()
-            yield TrainingBatch(x, reward, inactive, due=data.played == before + every)
+            x, reward, weight = agent.buffer.rows(agent.learner.window)
+            yield TrainingBatch(x, reward, weight, inactive, due=data.played == before + every)
 
     def state_dict(self) -> dict[str, int]:
         return {"played": self.data.played}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        self.data.played = state_dict["played"]
+        trainer = self.data.trainer
+        with restoring("the rounds", trainer.ckpt_path if trainer else None):
+            check_whole(0, played=state_dict["played"])
+            self.data.played = state_dict["played"]
 
 
 class DealLoader:

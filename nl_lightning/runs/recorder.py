@@ -1,8 +1,9 @@
 """The recorder: writes a run's rounds and its summary, and logs how regret or reward grows."""
 
 import json
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -19,6 +20,8 @@ from torch import Tensor
 
 from nl_lightning.agents.base import Agent
 from nl_lightning.agents.callbacks import RoundCallback
+from nl_lightning.core.checkpoint import restoring
+from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
 from nl_lightning.core.replicas import Share
 from nl_lightning.core.statistics import interval
@@ -26,7 +29,7 @@ from nl_lightning.core.types import History, TrainingBatch
 from nl_lightning.distributed.strategy import collected, gathered
 from nl_lightning.environments import LoggedEnvironment
 from nl_lightning.rollout.data import BanditData
-from nl_lightning.runs.directory import RunDirectory, schema
+from nl_lightning.runs.directory import RunDirectory, checksum, differences, schema, settings_of
 from nl_lightning.runs.summary import CTR, REGRET, Measure, groups, over_replicas
 
 __all__ = ["Conclude", "Recorder"]
@@ -43,11 +46,18 @@ class Recorder(RoundCallback):
         conclude: called with the run directory, the summary and the loggers at the end of a fit, before summary.json is
             written, for example to draw curve.png. The command line passes
             ``nl_lightning.reporting.conclusion.conclude``; left out, there is no picture.
+        config: the config of the run, as in config.yaml. It is stored in checkpoints, and a run resumes with the same
+            settings only.
     """
 
-    def __init__(self, directory: str | Path, conclude: Conclude | None = None) -> None:
+    def __init__(
+        self, directory: str | Path, conclude: Conclude | None = None, config: Mapping[str, Any] | None = None
+    ) -> None:
         self.run = RunDirectory(Path(directory))
         self.conclude = conclude
+        self.settings = None if config is None else settings_of(config)
+        self.parts: dict[str, str] = {}
+        """the files of the rounds so far, with their checksums"""
         self.measure = REGRET
         self.cumulative = torch.zeros(0, dtype=torch.float64, device="cpu")
         """(R,), cumulative regret or reward"""
@@ -74,13 +84,21 @@ class Recorder(RoundCallback):
     # ---- rounds -------------------------------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.is_global_zero:
-            self.run.parts.mkdir(parents=True, exist_ok=True)
-            for part in self.run.sorted_parts():
-                if part >= self.run.part(self.recorded + 1):
-                    part.unlink()
+        problem = self._settle_parts() if trainer.is_global_zero else None
+        for told in gathered(trainer, problem):
+            if told is not None:
+                raise InputError(told)
         self._pending_from = self.recorded + 1
         self._started = time.monotonic()
+
+    def _settle_parts(self) -> str | None:
+        """Make the directory of the parts, or check those that the checkpoint lists. Returns what is wrong, if any."""
+        try:
+            self.run.parts.mkdir(parents=True, exist_ok=True)
+            self.run.keep_parts(self.parts)
+        except (InputError, OSError) as error:
+            return str(error)
+        return None
 
     def on_rounds_end(self, trainer: L.Trainer, agent: Agent, history: History) -> None:
         valid = torch.ones_like(history.reward, dtype=torch.bool) if history.valid is None else history.valid
@@ -127,10 +145,38 @@ class Recorder(RoundCallback):
     # ---- parts and checkpoints ----------------------------------------------------------------------------------
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        # ``state_dict`` has no trainer through which to ask the other processes.
         self._write_part(trainer)
-        # Not in state_dict, which has no trainer through which to ask the other processes.
         cumulative, clicks = self._of_all(trainer)
-        checkpoint["callbacks"][self.state_key] |= {"cumulative": cumulative, "clicks": clicks}
+        checkpoint["callbacks"][self.state_key] = {
+            "recorded": self.recorded,
+            "seconds": self._elapsed(),
+            "cumulative": cumulative,
+            "clicks": clicks,
+            "parts": dict(self.parts),
+            "settings": self.settings,
+        }
+
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        with restoring("a run directory", trainer.ckpt_path):
+            state = checkpoint["callbacks"].get(self.state_key)
+            if state is None:
+                raise InputError("This checkpoint was written without a Recorder: the rounds before it are not kept.")
+            if self.settings is not None and state["settings"] is not None:
+                self._check_settings(state["settings"], self.settings)
+            self.recorded, self.seconds = int(state["recorded"]), float(state["seconds"])
+            self.parts = dict(state["parts"])
+            own = self.share.replicas[: self.share.n_local]
+            self.cumulative, self.clicks = state["cumulative"][own].double(), state["clicks"][own].double()
+
+    def _check_settings(self, then: Any, now: Any) -> None:
+        differing = differences(then, now)
+        if differing:
+            raise InputError(
+                f"The run in {self.run.path} began with other settings; they differ in {', '.join(differing)}. Put "
+                f"{self.run.config.name} back as it was, or play the run again from its beginning: {self.run.command} "
+                "--restart"
+            )
 
     def _of_all(self, trainer: L.Trainer) -> tuple[Tensor, Tensor]:
         """Cumulative regret or reward, and clicks, of all replicas."""
@@ -144,18 +190,12 @@ class Recorder(RoundCallback):
             table = pa.concat_tables(tables)
             if trainer.world_size > 1:
                 table = table.sort_by([("t", "ascending"), ("replica", "ascending")])
-            write_beside(
-                self.run.part(self._pending_from), lambda path: pq.write_table(table, path, compression="zstd")
-            )
+            path, content = self.run.part(self._pending_from), pa.BufferOutputStream()
+            pq.write_table(table, content, compression="zstd")
+            written = content.getvalue().to_pybytes()
+            write_beside(path, lambda beside: beside.write_bytes(written))
+            self.parts[path.name] = checksum(written)
         self._pending, self._pending_from = [], self.recorded + 1
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"recorded": self.recorded, "seconds": self._elapsed()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.recorded, self.seconds = state_dict["recorded"], state_dict["seconds"]
-        own = self.share.replicas[: self.share.n_local]
-        self.cumulative, self.clicks = state_dict["cumulative"][own], state_dict["clicks"][own]
 
     def _elapsed(self) -> float:
         return self.seconds + time.monotonic() - self._started
@@ -185,14 +225,12 @@ class Recorder(RoundCallback):
             conclude(self.run, summary, trainer.loggers)
         write_beside(self.run.summary, lambda path: path.write_text(json.dumps(summary, indent=2) + "\n"))
         if finished:
-            for part in self.run.sorted_parts():
-                part.unlink()
-            self.run.parts.rmdir()
+            shutil.rmtree(self.run.parts)
 
     def _merge_parts(self, target: Path) -> None:
         with pq.ParquetWriter(target, schema(self.measure, self._logged), compression="zstd") as writer:
-            for part in self.run.sorted_parts():
-                writer.write_table(pq.read_table(part))
+            for name in self.parts:
+                writer.write_table(pq.read_table(pa.BufferReader(self.run.read_part(name, self.parts))))
 
     def _summary(self, agent: Agent, data: BanditData, finished: bool) -> dict[str, Any]:
         diverged, played = agent.diverged_at.tolist(), agent.rounds.tolist()

@@ -19,7 +19,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from replay.formats.convert import ON_ERROR, convert_log, is_converted
 from replay.formats.obd import find_logs, samples
-from replay.logs.statistics import LogStatistics, read_description
+from replay.logs.description import read_description
+from replay.logs.statistics import LogStatistics
 
 __all__ = ["add_arguments", "run"]
 
@@ -60,7 +61,7 @@ def _convert(path: Path, target: Path, on_error: str, policy: str | None) -> Non
         task = bar.add_task(path.name, total=None)
         convert_log(path, target, on_error, policy, lambda done, size: bar.update(task, completed=done, total=size))
     log = read_description(target)
-    statistics, skipped = LogStatistics.from_description(target, log), log["skipped"]
+    statistics, skipped = LogStatistics.from_json(log["contents"]), log["skipped"]
     before = sum(file["bytes"] for file in log["source"].values())
     after = sum(file.stat().st_size for file in target.iterdir())
     print(

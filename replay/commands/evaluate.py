@@ -27,7 +27,7 @@ from rich.table import Table
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
-from nl_lightning.core.imports import import_class
+from nl_lightning.core.imports import import_callable, import_class
 from nl_lightning.core.threads import LARGE_WORK, default_threads
 from nl_lightning.core.whole import check_whole
 from replay.evaluation.estimators import METRICS
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--exploration", help="exploration rule of your own that it was trained with: my_module.MyRule")
     parser.add_argument("--design", help="design matrix of your own that it was trained with: my_module.MyDesign")
+    parser.add_argument("--network", help="network of your own that it was trained with: my_module.MyNetwork")
     meanings = "; ".join(f"{name}: {text}" for name, text in PROTOCOLS.items())
     parser.add_argument(
         "--candidates", choices=PROTOCOLS, help=f"items that an event offers. {meanings} (default: as in training)"
@@ -125,7 +126,8 @@ def run(options: argparse.Namespace) -> None:
 def _own(options: argparse.Namespace) -> dict[str, Any]:
     """The user's own parts of an agent, which a checkpoint only names."""
     given = {"exploration": options.exploration, "design": options.design}
-    return {name: path for name, path in given.items() if path is not None}
+    network = {} if options.network is None else {"network": import_callable(options.network, "--network")}
+    return {name: path for name, path in given.items() if path is not None} | network
 
 
 def _settings(options: argparse.Namespace, log: Log, trained: dict[str, Any]) -> ReplaySettings:

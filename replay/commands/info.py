@@ -18,8 +18,9 @@ from rich.text import Text
 
 from nl_lightning.core.statistics import CLICK_LEVEL, wilson
 from replay.logs.address import Address, address, size
+from replay.logs.description import check_files, read_description
 from replay.logs.schema import EVENTS_FILES, ITEMS_FILE, LOG_FILE
-from replay.logs.statistics import LogStatistics, check_files, read_description
+from replay.logs.statistics import LogStatistics
 
 __all__ = ["add_arguments", "run"]
 
@@ -48,7 +49,7 @@ def _logs(path: Address) -> list[Address]:
 
 
 def _lines(path: Address, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    counts = LogStatistics.from_description(path, log)
+    counts = LogStatistics.from_json(log["contents"])
     yield "policy", log["policy"]
     yield "campaign", log["campaign"]
     yield "rows", f"{counts.rows:,}"

@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from nl_lightning.core.whole import check_whole
-from replay.logs.statistics import LogStatistics, read_description
+from replay.logs.description import read_description
+from replay.logs.schema import MOST_POSITIONS
+from replay.logs.statistics import LogStatistics
 from replay.simulation.simulate import make_log
 from replay.simulation.simulated_world import POLICIES, SimulatedWorld
 
@@ -26,7 +28,7 @@ __all__ = ["HELP", "add_arguments", "run"]
 HELP = {
     "items": "number of items",
     "users": "number of user profiles",
-    "positions": "number of positions, at most 127",
+    "positions": f"number of positions, at most {MOST_POSITIONS}",
     "policy": "logging policy that chooses the item to show",
     "temperature": "temperature of the softmax policy: low is greedy, high is nearly uniform",
     "ctr": "click rate of the uniform policy",
@@ -70,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _summarise(path: Path) -> None:
     log = read_description(path)
-    statistics, rates = LogStatistics.from_description(path, log), log["world"]["ctr"]
+    statistics, rates = LogStatistics.from_json(log["contents"]), log["world"]["ctr"]
     print(f"{path}: {statistics.rows:,} rows, {statistics.clicks:,} clicks, CTR {statistics.ctr:.6f}")
     print(f"exact CTR of the logging policy ({log['policy']}): {rates['logging']:.6f}")
     print(f"exact CTR of the uniform policy: {rates['uniform']:.6f}")

@@ -1,14 +1,13 @@
 """Evaluate a trained agent, frozen, on a log: load its checkpoint, run it over the events, describe the result."""
 
-import inspect
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.agents.base import Agent
 from nl_lightning.agents.exploration import Exploration
+from nl_lightning.agents.state import from_checkpoint, stored_name
+from nl_lightning.core.checkpoint import read_checkpoint, restoring
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import overridden
 from nl_lightning.core.statistics import CLICK_LEVEL
@@ -43,54 +42,21 @@ def load(checkpoint: Path, model: type[Agent] | None = None, **own: Any) -> tupl
     Returns:
         the agent, its features, and the settings it was trained with (``candidates`` and ``arms``).
     """
-    if not checkpoint.is_file():
-        raise InputError(f"There is no checkpoint {checkpoint}.")
-    try:
-        stored = torch.load(checkpoint, map_location="cpu", weights_only=False)
-        name = stored["state_dict"]["_extra_state"]["identity"]["agent"]
-    except Exception as error:
-        raise InputError(f"{checkpoint} is not a checkpoint of an agent, or is damaged ({error}).") from error
-    environment = stored.get(BanditData.__qualname__, {}).get("environment", {})
-    if not environment.get("features"):
-        raise InputError(f"{checkpoint} holds an agent that was not trained on a log: it has no features of a log.")
-    agent = _build(checkpoint, name, model, stored, own)
-    return agent, Features.from_state_dict(environment["features"]), environment["settings"]
-
-
-def _build(
-    checkpoint: Path, name: str, model: type[Agent] | None, stored: dict[str, Any], own: dict[str, Any]
-) -> Agent:
-    """The agent of a checkpoint, with its settings and its state."""
+    stored = read_checkpoint(checkpoint)
+    name = stored_name(checkpoint, stored)
     chosen = AGENTS.get(name) if model is None else model
     if chosen is None:
         raise InputError(
             f"{checkpoint} holds the agent {name!r}, which does not come with nl_lightning; give its class with "
             "--model my_module.MyAgent."
         )
-    if getattr(chosen, "name", None) != name:
-        raise InputError(
-            f"{checkpoint} holds the agent {name!r}, but {chosen.__module__}.{chosen.__qualname__} is the agent "
-            f"{getattr(chosen, 'name', None)!r}; give the class that was trained."
-        )
-    # a run of the command line also stores notes of Lightning's own, such as _class_path
-    settings = {key: value for key, value in stored["hyper_parameters"].items() if not key.startswith("_")} | own
-    taken = inspect.signature(chosen.__init__).parameters
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
-        # a class with an __init__ of its own may leave settings of its base out
-        settings = {key: value for key, value in settings.items() if key in taken or key in own}
-    try:
-        agent = chosen(**settings)
-    except TypeError as error:
-        raise InputError(
-            f"{chosen.__qualname__} cannot be built with the settings in {checkpoint} ({error})."
-        ) from error
-    if any(value.dtype == torch.float64 for key, value in stored["state_dict"].items() if key.startswith("network.")):
-        agent.double()
-    try:
-        agent.load_state_dict(stored["state_dict"])
-    except RuntimeError as error:
-        raise InputError(f"The state in {checkpoint} does not fit {chosen.__qualname__} ({error}).") from error
-    return agent
+    with restoring("the log", checkpoint):
+        environment = stored.get(BanditData.__qualname__, {}).get("environment", {})
+        if not environment.get("features"):
+            raise InputError(f"{checkpoint} holds an agent that was not trained on a log: it has no features of a log.")
+        features = Features.from_state_dict(environment["features"])
+        settings = {name: environment["settings"][name] for name in ("candidates", "arms")}
+    return from_checkpoint(chosen, checkpoint, stored, own), features, settings
 
 
 def evaluate(
@@ -153,7 +119,7 @@ def describe(evaluation: Evaluation, log: Log, settings: ReplaySettings) -> dict
         if evaluation.draws > 1:
             row["ips_monte_carlo_error"] = float(monte_carlo_error(evaluation.totals())[replica])
         if exact is not None:
-            row["exact"] = exact[replica]
+            row["exact"] = _number(exact[replica])
         replicas.append({**row, "diverged_at": int(agent.diverged_at[replica]) or None, **counts})
     counted = log.statistics
     about = {"path": str(log.path), "events": counted.rows, "clicks": counted.clicks, "ctr": counted.ctr}

@@ -9,17 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from obp.dataset import OpenBanditDataset
-from obp.ope import (
-    DirectMethod,
-    DoublyRobust,
-    InverseProbabilityWeighting,
-    OffPolicyEvaluation,
-    RegressionModel,
-    ReplayMethod,
-    SelfNormalizedInverseProbabilityWeighting,
-)
-from obp.policy import BaseContextualPolicy
 from sklearn.linear_model import LogisticRegression
 
 from nl_lightning.agents.base import Agent
@@ -30,6 +19,23 @@ from replay.logs.reader import Log
 from replay.protocol.candidates import candidates
 from replay.protocol.events import ReplaySettings
 from replay.protocol.features import USER_DIM, Features
+
+try:
+    from obp.dataset import OpenBanditDataset
+    from obp.ope import (
+        DirectMethod,
+        DoublyRobust,
+        InverseProbabilityWeighting,
+        OffPolicyEvaluation,
+        RegressionModel,
+        ReplayMethod,
+        SelfNormalizedInverseProbabilityWeighting,
+    )
+    from obp.policy import BaseContextualPolicy
+except ImportError as error:
+    raise InputError(
+        f"The bridge to the Open Bandit Pipeline needs obp ({error}). Install it: pip install 'nl-lightning[obp]'."
+    ) from error
 
 __all__ = ["AgentPolicy", "LogDataset", "action_distribution", "check_size", "off_policy_estimates"]
 

@@ -9,8 +9,8 @@ from typing import Any
 from nl_lightning.core.errors import InputError
 from replay.formats.obd import ITEM_CONTEXT, find_log, fingerprint
 from replay.formats.obd_rows import CsvBlock, Damage, ObdRows
+from replay.logs.description import read_description
 from replay.logs.schema import LOG_FILE
-from replay.logs.statistics import read_description
 from replay.logs.writer import LogWriter, locked
 
 __all__ = ["MAX_LISTED", "ON_ERROR", "PREFETCH", "convert_log", "is_converted"]

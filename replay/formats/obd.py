@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import math
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ def samples() -> Path:
         if (Path(place) / "dataset" / "obd").is_dir():
             return Path(place) / "dataset" / "obd"
     raise InputError(
-        "The samples of the Open Bandit Dataset come with obp. Install it (pip install obp), or give a source."
+        "The samples of the Open Bandit Dataset come with obp, which is not installed. Install it (pip install "
+        "'nl-lightning[obp]'), or name a log of your own."
     )
 
 
@@ -108,17 +110,22 @@ def read_header(path: Path, header: bytes) -> list[str]:
         names = next(csv.reader([header.decode("utf-8-sig").rstrip("\r\n")]))
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}:1: the header cannot be read ({error}). Expected a CSV file in UTF-8.") from error
-    doubled = sorted({name for name in names if name and names.count(name) > 1})
-    if doubled:
-        raise InputError(f"{path}:1: there are two columns {doubled[0]}. Remove one of them.")
+    doubled = min((name for name, number in Counter(names).items() if name and number > 1), default=None)
+    if doubled is not None:
+        raise InputError(f"{path}:1: there are two columns {_cut(doubled)}. Remove one of them.")
     return names
+
+
+def _cut(name: str) -> str:
+    """A name for a message, cut if it is long."""
+    return name if len(name) <= 60 else f"{name[:57]}..."
 
 
 def _require(path: Path, names: list[str], wanted: tuple[str, ...]) -> None:
     missing = [name for name in wanted if name not in names]
     if missing:
         unknown = [name for name in names if name and name not in wanted and not name.startswith(AFFINITY)]
-        found = f" There is {', '.join(unknown[:5])}: was a column renamed?" if unknown else ""
+        found = f" There is {', '.join(map(_cut, unknown[:5]))}: was a column renamed?" if unknown else ""
         raise InputError(f"{path}:1: there is no column {', '.join(missing)}.{found} Expected {', '.join(wanted)}.")
 
 
@@ -131,7 +138,8 @@ def check_columns(path: Path, names: list[str], items: int) -> list[str]:
         first = next(iter(sorted(found.symmetric_difference(expected), key=lambda name: (len(name), name))))
         raise InputError(
             f"{path}:1: expected the columns {expected[0]} to {expected[-1]}, one for each of the {items} items of "
-            f"{ITEM_CONTEXT}, got {len(found)} of their kind; {first} is {'too many' if first in found else 'missing'}."
+            f"{ITEM_CONTEXT}, got {len(found)} of their kind; "
+            f"{_cut(first)} is {'too many' if first in found else 'missing'}."
         )
     return expected
 
@@ -172,7 +180,7 @@ def _item(names: list[str], row: list[str]) -> dict[str, Any]:
         try:
             numbers[name] = kind(cells[name])
         except ValueError:
-            raise ValueError(f"{name} is {cells[name] or 'empty'}, expected {words}") from None
+            raise ValueError(f"{name} is {_cut(cells[name]) or 'empty'}, expected {words}") from None
     if not math.isfinite(numbers[ITEM_NUMBER]):
-        raise ValueError(f"{ITEM_NUMBER} is {cells[ITEM_NUMBER]}, expected a finite number")
+        raise ValueError(f"{ITEM_NUMBER} is {_cut(cells[ITEM_NUMBER])}, expected a finite number")
     return numbers | {name: cells[name] or None for name in ITEM_FEATURES}

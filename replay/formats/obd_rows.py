@@ -16,7 +16,7 @@ from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
 from nl_lightning.core.errors import InputError
 from replay.formats.obd import AFFINITY, COLUMNS, ITEM_CONTEXT, check_columns, read_header, read_items
-from replay.logs.schema import EVENTS, USER_FEATURES
+from replay.logs.schema import EVENTS, MOST_POSITIONS, USER_FEATURES
 
 __all__ = ["BLOCK", "FEW", "MAY_BE_EMPTY", "NUMBERS", "PIECE", "CsvBlock", "Damage", "ObdRows", "Range"]
 
@@ -86,7 +86,7 @@ class ObdRows:
         affinity = Range(0, float(np.finfo(np.float32).max), "a number of at least 0")
         self._ranges = {
             "item_id": Range(0, n - 1, f"an item of {ITEM_CONTEXT}, 0 to {n - 1}"),
-            "position": Range(1, 127, "a whole number from 1 to 127"),
+            "position": Range(1, MOST_POSITIONS, f"a whole number from 1 to {MOST_POSITIONS}"),
             "click": Range(0, 1, "0 or 1"),
             "propensity_score": Range(math.ulp(0.0), 1, "a number above 0 and up to 1"),
             **dict.fromkeys(self._affinities, affinity),

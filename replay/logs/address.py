@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
+from nl_lightning.core.credentials import check_no_credentials
 from nl_lightning.core.errors import InputError
 
 __all__ = ["Address", "RemotePath", "address", "list_files", "open_parquet", "repair_hint", "size"]
@@ -27,7 +27,7 @@ class RemotePath:
     """A file or directory in a file system that is not local."""
 
     text: str
-    """its address without user, password and options, safe to show and to store"""
+    """its address without options"""
     path: str = field(compare=False)
     """its path within the file system"""
     system: FileSystem = field(compare=False, repr=False)
@@ -55,9 +55,9 @@ class RemotePath:
     def size(self) -> int:
         return int(self._info().size)
 
-    def read_text(self) -> str:
+    def read_text(self, encoding: str = "utf-8") -> str:
         with _reporting_errors(self), self.system.open_input_stream(self.path) as stream:
-            return stream.read().decode()
+            return str(stream.read(), encoding)
 
     def glob(self, pattern: str) -> list["RemotePath"]:
         """Like ``Path.glob``. Each level of the pattern is listed on its own, because a bucket may be large."""
@@ -87,12 +87,17 @@ Address: TypeAlias = Path | RemotePath
 
 
 def address(place: str | Path | RemotePath) -> Address:
-    """Turn a path or an address given as text into a ``Path`` or a ``RemotePath``."""
+    """Turn a path or an address given as text into a ``Path`` or a ``RemotePath``.
+
+    An address that holds credentials is refused: it is stored with a run and shown in reports. pyarrow takes them from
+    the environment.
+    """
     if not isinstance(place, str):
         return place
+    check_no_credentials(place, "The place of the log")
     if "://" not in place:
         return Path(place)
-    text = _public(place)
+    text = place.partition("?")[0].rstrip("/")
     if text.startswith(("gs://", "gcs://")) and "retry_limit_seconds=" not in place:
         # By default it retries for a quarter of an hour where there is no network.
         place += f"{'&' if '?' in place else '?'}retry_limit_seconds=60"
@@ -106,19 +111,6 @@ def address(place: str | Path | RemotePath) -> Address:
             "s3://bucket/log, gs://bucket/log, abfs://..., hdfs://... or file:///directory/log."
         ) from error
     return Path(path) if isinstance(system, LocalFileSystem) else RemotePath(text, path.rstrip("/"), system)
-
-
-def _public(place: str) -> str:
-    """Strip what may be secret from an address: user and password before the @, options after the question mark."""
-    scheme, mark, rest = place.partition("://")
-    if mark and rest.partition("?")[0].rpartition("@")[0].count("/"):
-        # A key that contains a slash makes the address unparsable.
-        rest = rest.rpartition("@")[2]
-    parts = urlsplit(f"{scheme}{mark}{rest}")
-    user, at, host = parts.netloc.rpartition("@")
-    # In Azure's addresses the part before the @ is the container.
-    container = f"{user.partition(':')[0]}{at}" if parts.scheme in ("abfs", "abfss") else ""
-    return f"{parts.scheme}://{container}{host}{parts.path}".rstrip("/")
 
 
 def list_files(directory: Address, pattern: str) -> list[Address]:

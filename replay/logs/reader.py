@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from nl_lightning.core.errors import InputError
 from replay.logs.address import Address, address, list_files, open_parquet, repair_hint
+from replay.logs.description import check_files, read_description
 from replay.logs.schema import EVENTS, EVENTS_FILES, ITEM_NUMBER, ITEMS, ITEMS_FILE, USER_FEATURES, check_schema
-from replay.logs.statistics import LogStatistics, check_files, read_description
+from replay.logs.statistics import LogStatistics
 
 __all__ = ["COLUMNS", "Events", "Log", "RowGroup"]
 
@@ -69,7 +70,7 @@ class Log:
         self.path = address(path)
         self.description = read_description(self.path)
         check_files(self.path, self.description)
-        self.statistics = LogStatistics.from_description(self.path, self.description)
+        self.statistics = LogStatistics.from_json(self.description["contents"])
         self.items = _read_items(self.path / ITEMS_FILE)
         self.groups: list[RowGroup] = []
         for file in list_files(self.path, EVENTS_FILES):
@@ -127,7 +128,7 @@ class Log:
 
         item, position, click = (numbers(name, np.int64) for name in ("item_id", "position", "click"))
         propensity = numbers("propensity_score", np.float64)
-        known = ~np.isnan(propensity)
+        known = table["propensity_score"].combine_chunks().is_valid().to_numpy(zero_copy_only=False)
         owner, affinity_item, affinity = _affinities(table, group)
         _check(group, "item_id", item, (item >= 0) & (item < self.n_items), f"0 to {self.n_items - 1}")
         _check(group, "position", position, (position >= 1) & (position <= self.positions), f"1 to {self.positions}")

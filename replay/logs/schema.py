@@ -22,6 +22,7 @@ __all__ = [
     "ITEM_FEATURES",
     "ITEM_NUMBER",
     "LOG_FILE",
+    "MOST_POSITIONS",
     "ROW_GROUP",
     "USER_FEATURES",
     "VERSION",
@@ -38,6 +39,9 @@ EVENTS_FILES = "events-*.parquet"
 
 ROW_GROUP = 65_536
 """Rows per row group, which is read and processed as a unit."""
+
+MOST_POSITIONS = 127
+"""The highest position that an int8 can hold."""
 
 USER_FEATURES = ("user_feature_0", "user_feature_1", "user_feature_2", "user_feature_3")
 ITEM_NUMBER = "item_feature_0"

@@ -1,21 +1,18 @@
-"""Statistics of a log (rows, clicks, propensities, positions, users, missing values) and its description, log.json.
+"""Statistics of a log: rows, clicks, propensities, positions, users, missing values.
 
 Statistics are counted while a log is written and stored in log.json under "contents".
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nl_lightning.core.errors import InputError
-from replay.logs.address import Address, list_files, open_parquet
-from replay.logs.schema import EVENTS_FILES, FORMAT, ITEMS_FILE, LOG_FILE, USER_FEATURES, VERSION
+from replay.logs.schema import USER_FEATURES
 
-__all__ = ["LogStatistics", "StatisticsCounter", "check_files", "read_description"]
+__all__ = ["LogStatistics", "StatisticsCounter"]
 
 
 @dataclass
@@ -59,19 +56,9 @@ class LogStatistics:
         return {**asdict(self), "positions": {str(k): v for k, v in sorted(self.positions.items())}}
 
     @classmethod
-    def from_description(cls, path: Address, description: Mapping[str, Any]) -> "LogStatistics":
-        """Read the statistics from the content of log.json."""
-        try:
-            stored = description["contents"]
-            # A default would be a wrong statement about the log.
-            missing = {field.name for field in fields(cls)} - set(stored)
-            if missing:
-                raise KeyError(*sorted(missing))
-            return cls(**{**stored, "positions": {int(k): v for k, v in stored["positions"].items()}})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"{path / LOG_FILE} does not hold the statistics of the log ({error!r}). Convert it again."
-            ) from error
+    def from_json(cls, contents: Mapping[str, Any]) -> "LogStatistics":
+        """The statistics in a description that ``read_description`` has checked."""
+        return cls(**{**contents, "positions": {int(k): v for k, v in contents["positions"].items()}})
 
 
 class StatisticsCounter:
@@ -124,58 +111,3 @@ class StatisticsCounter:
         span = pc.min_max(known).as_py()
         counts.first_time = min(filter(None, [counts.first_time, span["min"].isoformat()]))
         counts.last_time = max(filter(None, [counts.last_time, span["max"].isoformat()]))
-
-
-def read_description(path: Address) -> dict[str, Any]:
-    """Read ``log.json`` of the log in the directory ``path``."""
-    if not path.is_dir():
-        found = "is a file; a log is a directory" if path.exists() else "does not exist"
-        raise InputError(f"{path} {found}. Make a log with `python -m replay convert` or `simulate`.")
-    file = path / LOG_FILE
-    if not file.exists():
-        if list_files(path, EVENTS_FILES):
-            raise InputError(f"{path} is unfinished: it has no {LOG_FILE}. Run the command that wrote it again.")
-        below = list_files(path, f"*/{LOG_FILE}") or list_files(path, f"*/*/{LOG_FILE}")
-        hint = (
-            f" There are logs below it, for example {below[0].parent}."
-            if below
-            else " Make one with `python -m replay convert`."
-        )
-        raise InputError(f"{path} holds no log: it has no {LOG_FILE}.{hint}")
-    try:
-        log = json.loads(file.read_text())
-    except ValueError as error:
-        raise InputError(f"{file} is damaged ({error}). Convert the log again.") from error
-    if not isinstance(log, dict) or log.get("format") != FORMAT:
-        raise InputError(
-            f"{file} does not describe a log: expected the format {FORMAT!r}. Is this the right directory?"
-        )
-    if log.get("version") != VERSION:
-        raise InputError(
-            f"{file} has version {log.get('version')} of the format, expected version {VERSION}. Convert the log again."
-        )
-    missing = [name for name in ("policy", "campaign", "items", "parts", "source", "contents") if name not in log]
-    if missing:
-        raise InputError(f"{file} lacks {', '.join(missing)}. Convert the log again.")
-    return log
-
-
-def check_files(path: Address, log: Mapping[str, Any]) -> None:
-    """Check that the log has the files it was written with, as far as their footers tell."""
-    expected = {EVENTS_FILES.replace("*", f"{number:05d}"): rows for number, rows in enumerate(log["parts"])}
-    expected[ITEMS_FILE] = log["items"]
-    for name, rows in expected.items():
-        try:
-            with open_parquet(path / name) as parquet:
-                found = parquet.metadata.num_rows
-        except FileNotFoundError as error:
-            raise InputError(f"{path / name} is missing. Convert the log again.") from error
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(
-                f"{path / name} is not a complete Parquet file ({error}). Convert the log again."
-            ) from error
-        if found != rows:
-            raise InputError(f"{path / name} has {found} rows, expected {rows}. Convert the log again.")
-    for file in list_files(path, EVENTS_FILES):
-        if file.name not in expected:
-            raise InputError(f"{file} does not belong to this log: {LOG_FILE} does not list it. Remove it.")

@@ -32,19 +32,32 @@ def locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on the directory of a log, which is made if needed. The lock ends with the process."""
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; a log is a directory.")
-    path.mkdir(parents=True, exist_ok=True)
-    directory = os.open(path, os.O_RDONLY)
+    directory = _lock(path)
     try:
-        try:
-            flock(directory, LOCK_EX | LOCK_NB)
-        except OSError as error:
-            raise InputError(f"{path} is being written by another process. Wait for it.") from error
         yield
     finally:
-        os.close(directory)
-        # Leave no directory behind if nothing was written.
+        # Leave no directory behind if nothing was written. Only who has the lock may remove it.
         with suppress(OSError):
             path.rmdir()
+        os.close(directory)
+
+
+def _lock(path: Path) -> int:
+    """Make and lock a directory; its file descriptor holds the lock."""
+    while True:
+        path.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            directory = os.open(path, os.O_RDONLY)
+            try:
+                flock(directory, LOCK_EX | LOCK_NB)
+            except OSError as error:
+                os.close(directory)
+                raise InputError(f"{path} is being written by another process. Wait for it.") from error
+            # The last holder may have removed the directory after it was opened here.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(directory), os.stat(path)):
+                    return directory
+            os.close(directory)
 
 
 class LogWriter:

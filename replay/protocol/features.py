@@ -13,7 +13,7 @@ tables are fitted once. A category that is missing or was not seen by the fit ad
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.whole import is_whole
 from replay.logs.reader import Events, Log
-from replay.logs.schema import ITEM_FEATURES, ITEM_NUMBER, USER_FEATURES
+from replay.logs.schema import ITEM_FEATURES, ITEM_NUMBER, MOST_POSITIONS, USER_FEATURES
 
 __all__ = ["DIM", "Features", "Unseen", "digest"]
 
@@ -169,7 +170,57 @@ class Features:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> "Features":
+        """The features that a checkpoint holds. Raises an InputError if they are damaged."""
+        for name, expected, got in _faults(state):
+            raise InputError(
+                f"The features of the log in the checkpoint are damaged: {name} must be {expected}, got {got}. "
+                "Take another checkpoint, or train the agent again."
+            )
         return cls(**state)
+
+
+def _faults(state: Any) -> Iterator[tuple[str, str, str]]:
+    """What is wrong with the state of features: a name, what was expected, what was found."""
+    names = ("categories", "user", "item", "positions", "affinity_high", "items_digest")
+    if not isinstance(state, dict):
+        yield "their state", "a dictionary", type(state).__name__
+        return
+    if set(state) != set(names):
+        yield "their state", f"{', '.join(names)}", ", ".join(map(str, state))[:200] or "nothing"
+        return
+    categories = state["categories"]
+    if not (
+        isinstance(categories, list)
+        and len(categories) == len(USER_FEATURES)
+        and all(isinstance(part, list) and all(isinstance(text, str) for text in part) for part in categories)
+        and all(len(set(part)) == len(part) for part in categories)
+    ):
+        yield "categories", f"{len(USER_FEATURES)} lists of different texts", _kind(categories)
+        return
+    rows = sum(map(len, categories)) + 1
+    for name, shape in (("user", (rows, USER_DIM)), ("item", (None, ITEM_DIM))):
+        table = state[name]
+        words = f"finite float64 numbers of shape ({shape[0] or 'items'}, {shape[1]})"
+        if not isinstance(table, Tensor) or table.layout != torch.strided or table.dtype != torch.float64:
+            yield name, words, _kind(table)
+        elif table.dim() != 2 or table.shape[1] != shape[1] or len(table) != (shape[0] or max(len(table), 1)):
+            yield name, words, f"the shape {tuple(table.shape)}"
+        elif not table.isfinite().all():
+            yield name, words, "numbers that are not finite"
+        elif name == "user" and table[-1].any():
+            yield name, "zeros in the last row", "other numbers"
+    if not is_whole(state["positions"], 1) or state["positions"] > MOST_POSITIONS:
+        yield "positions", f"a whole number from 1 to {MOST_POSITIONS}", _kind(state["positions"])
+    high = state["affinity_high"]
+    if not isinstance(high, int | float) or isinstance(high, bool) or not 0 <= high <= 1e300:
+        yield "affinity_high", "a finite number of at least 0", _kind(high)
+    if not isinstance(state["items_digest"], str):
+        yield "items_digest", "text", _kind(state["items_digest"])
+
+
+def _kind(value: Any) -> str:
+    """A value for a message: a number as it is, anything else by its type."""
+    return str(value)[:60] if isinstance(value, int | float) else type(value).__name__
 
 
 def digest(items: pa.Table) -> str:

@@ -31,8 +31,9 @@ def exact_ctr(
 
         sum over users, positions of  1/(users positions)  sum_i P(agent shows i) P(click on i)
 
-    P(agent shows i) is exact, except for Thompson sampling, where it is a mean over Monte Carlo draws. With
-    ``affinity`` the candidates are the items of highest affinity, as one would deploy it: there is no logged item.
+    Arms with equal scores are equally likely, as the agent breaks ties. P(agent shows i) is exact, except for Thompson
+    sampling, where it is a mean over Monte Carlo draws. With ``affinity`` the candidates are the items of highest
+    affinity, as one would deploy it: there is no logged item.
     """
     users, positions, items = world.probability.shape
     codes, moved = features.encode_profiles(world.profiles()), features.to(agent.network.weights[0])
@@ -56,27 +57,57 @@ def exact_ctr(
                 drawn = [torch.randn(mean.shape[1], generator=g, dtype=torch.float64) for g in generators]
                 normal = torch.stack(drawn).to(mean)
             score = agent.exploration.score(mean, bonus, normal)
-            chosen = choice_probability(score.unflatten(1, (len(place), items)), protocol, arms_shown, affinity)
+            score = score.unflatten(1, (len(place), items))
+            chosen = choice_probability(score, protocol, arms_shown, affinity, agent.tie_tolerance)
             total += (chosen * probability).sum((-2, -1))
     return total / (draws * users * positions)
 
 
-def choice_probability(score: Tensor, protocol: Protocol, arms: int, affinity: Tensor) -> Tensor:
+def choice_probability(score: Tensor, protocol: Protocol, arms: int, affinity: Tensor, tolerance: float) -> Tensor:
     """P(item is shown) if the best of the candidate set is shown, for scores (..., C, n) and affinities (C, n).
 
-    The j-th best of n items (j from 0) is the best of a uniformly drawn set of K with probability
-    binom(n - 1 - j, K - 1) / binom(n, K).
+    Of the items whose score equals the highest one of the set, up to the relative ``tolerance``, each is as likely.
     """
-    n = score.shape[-1]
+    if protocol == "uniform":
+        return _best_of_random_sets(score, arms, tolerance)
     if protocol == "affinity":
         top = affinity.sort(dim=-1, descending=True, stable=True).indices[:, :arms].to(score.device)
         inside = torch.zeros_like(score, dtype=torch.bool).scatter(-1, top.expand(*score.shape[:-1], -1), True)
-        score, protocol = score.masked_fill(~inside, -torch.inf), "all"
-    if protocol == "all":
-        return torch.zeros_like(score).scatter(-1, score.argmax(-1, keepdim=True), 1.0)
-    by_rank = torch.tensor([comb(n - 1 - j, arms - 1) / comb(n, arms) for j in range(n)], dtype=score.dtype)
-    rank = score.argsort(-1, descending=True).argsort(-1)
-    return by_rank.to(score.device)[rank]
+        score = score.masked_fill(~inside, -torch.inf)
+    best = (score >= _lowest_tied(score.amax(-1, keepdim=True), tolerance)).to(score)
+    return best / best.sum(-1, keepdim=True)
+
+
+def _lowest_tied(highest: Tensor, tolerance: float) -> Tensor:
+    """The lowest score that counts as equal to the highest one; see ``Exploration.choose``."""
+    return highest.sub(highest.abs(), alpha=tolerance)
+
+
+def _best_of_random_sets(score: Tensor, arms: int, tolerance: float) -> Tensor:
+    """P(item is taken) from a set of K that is drawn uniformly among n items, for scores (..., n).
+
+    Sort the items by score, the best one first. Let j = 0, ..., n - 1 be the first item of a set, and w the number of
+    items behind j whose score counts as equal to that of j. With F(m) = binom(m, K) / binom(n, K)
+
+        P(j is first)                = F(n - j) - F(n - j - 1)
+        P(j is first and is taken)   = (F(n - j) - F(n - j - 1 - w)) / (w + 1)
+
+    and each of the w items is taken with 1/w of the difference. The second line is the mean of 1 / (1 + X), where X
+    of the w items are in the set too: X is hypergeometric, and binom(w, x) / (x + 1) = binom(w + 1, x + 1) / (w + 1).
+    """
+    n = score.shape[-1]
+    F = torch.tensor([comb(m, arms) / comb(n, arms) for m in range(n + 1)], dtype=score.dtype, device=score.device)
+    ranked, order = score.sort(dim=-1, descending=True)
+    j = torch.arange(n, device=score.device)
+    # the end of the items that count as equal to j
+    end = torch.searchsorted(-ranked, -_lowest_tied(ranked, tolerance), right=True)
+    first = F[n - j] - F[n - j - 1]
+    own = (F[n - j] - F[n - end]) / (end - j)
+    shared = (first - own) / (end - j - 1).clamp_min(1)
+    # sum over j of what j shares with the items j + 1, ..., end - 1
+    steps = torch.nn.functional.pad(shared, (1, 0)).scatter_add(-1, end, -shared)
+    taken = own + steps.cumsum(-1)[..., :n]
+    return torch.zeros_like(score).scatter(-1, order, taken)
 
 
 class Online(ChunkedSimulation):

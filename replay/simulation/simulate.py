@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nl_lightning.core.whole import check_whole
+from replay.logs.description import read_description
 from replay.logs.schema import LOG_FILE, ROW_GROUP
-from replay.logs.statistics import read_description
 from replay.logs.writer import LogWriter, locked
 from replay.simulation.simulated_world import SimulatedWorld
 

@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.whole import check_whole
-from replay.logs.schema import EVENTS, ITEMS
+from replay.logs.schema import EVENTS, ITEMS, LOG_FILE, MOST_POSITIONS
 
 __all__ = [
     "CHUNK",
@@ -104,16 +104,19 @@ class SimulatedWorld:
     @classmethod
     def from_description(cls, log: dict[str, Any]) -> "SimulatedWorld":
         """Rebuild the world of a simulated log from its log.json."""
+        if "world" not in log:
+            raise InputError("This log does not describe a simulated world. Only simulated logs do.")
         try:
             world, stored = cls(**log["world"]["arguments"]), log["world"]["ctr"]
             agrees = all(abs(rate - stored[name]) < 1e-9 for name, rate in world.rates().items())
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             raise InputError(
-                f"This log does not describe a simulated world ({error}). Only simulated logs do."
+                f"{LOG_FILE} does not describe a simulated world: {error}. Simulate the log again."
             ) from error
         if not agrees:
             raise InputError(
-                "This log was simulated by another version of replay or NumPy, in a different world; simulate it again."
+                f"{LOG_FILE}, world: the log was simulated by another version of replay or NumPy, in another world. "
+                "Simulate it again."
             )
         return world
 
@@ -179,7 +182,7 @@ class SimulatedWorld:
         check_whole(0, seed=self.seed)
         entries = self.users * self.positions * self.items
         for usable, expected, got in (
-            (self.positions <= 127, "positions must be at most 127", self.positions),
+            (self.positions <= MOST_POSITIONS, f"positions must be at most {MOST_POSITIONS}", self.positions),
             (entries <= MOST_ENTRIES, f"users x positions x items must be at most {MOST_ENTRIES:,}", f"{entries:,}"),
             (self.policy in POLICIES, f"policy must be one of {', '.join(POLICIES)}", repr(self.policy)),
             (0 < self.ctr < 0.9, "ctr must lie between 0 and 0.9", self.ctr),

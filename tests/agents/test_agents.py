@@ -18,21 +18,24 @@ def cases() -> list[tuple[str, int, str]]:
     return [(name, depth, design) for name in AGENTS for depth in depths[name] for design in ("diagonal", "full")]
 
 
-def test_the_seven_agents_have_the_names_of_the_paper() -> None:
+def test_the_agents_have_the_names_of_the_paper() -> None:
     assert tuple(AGENTS) == NAMES
 
 
 @pytest.mark.parametrize(("name", "depth", "design"), cases())
-@pytest.mark.parametrize("warm_start", [True, False])
-def test_agent_equals_its_twin(name: str, depth: int, design: str, warm_start: bool) -> None:
-    """Two replicas with different settings against two twins, over three calls of TrainNN."""
-    training = {"lr": 0.02, "steps": 7, "warm_start": warm_start}
+@pytest.mark.parametrize(("start", "optimizer"), [("warm", "gd"), ("cold", "adam"), ("shrink", "adam")])
+def test_agent_equals_its_twin(name: str, depth: int, design: str, start: str, optimizer: str) -> None:
+    """Two replicas with different settings against two twins, over three calls of TrainNN; some observations count
+    more than others."""
+    training = {"lr": 0.02, "steps": 7, "start": start, "optimizer": optimizer}
     agent = make(name, depth, design=design, seed=3, **SETTINGS, **training).double()  # type: ignore[arg-type]
     twins = [
         Twin(name, agent.weights(r), **{key: values[r] for key, values in SETTINGS.items()}, design=design, **training)  # type: ignore[arg-type]
         for r in range(2)
     ]
     arms, rewards = deal(1, replicas=2, rounds=18)
+    weights = torch.ones(18, 2, dtype=torch.float64)
+    weights[4:] = torch.rand(14, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 3
     for t in range(18):
         choice = agent.act(arms[t])
         for r, twin in enumerate(twins):
@@ -41,15 +44,16 @@ def test_agent_equals_its_twin(name: str, depth: int, design: str, warm_start: b
             if not agent.exploration.stochastic:
                 torch.testing.assert_close(choice.score[r], choice.mean[r] + choice.bonus[r], rtol=0, atol=1e-14)
             assert choice.score[r].argmax() == choice.arm[r]
-            twin.observe(arms[t, r, choice.arm[r]], rewards[t, r])
-        agent.observe(choice, rewards[t])
+            twin.observe(arms[t, r, choice.arm[r]], rewards[t, r], float(weights[t, r]))
+        agent.observe(choice, rewards[t], weight=weights[t] if t > 3 else None)
         for r, twin in enumerate(twins):
             assert float(agent.effective_dimension[r]) == pytest.approx(twin.effective_dimension(), rel=1e-9, abs=1e-11)
             assert float(agent.radius[r]) == pytest.approx(twin.radius(), rel=1e-9)
         if t % 6 == 5:
+            fresh = agent.network.fresh(agent.settings.seeds, [t // 6 + 1] * 2)
             agent.train_nn()
             for r, twin in enumerate(twins):
-                twin.train_nn()
+                twin.train_nn([weight[r].double() for weight in fresh])
                 for mine, theirs in zip(agent.weights(r), twin.weights, strict=True):
                     torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
 
@@ -247,13 +251,13 @@ def test_uniform_start_fills_its_range() -> None:
 
 def test_neural_agent_of_depth_one_is_linear() -> None:
     """On depth 1, NeuralLog-UCB-1 and Logistic-UCB-1 differ in their radius only."""
-    neural, linear = make("NeuralLog-UCB-1", depth=1), LogisticUCB1(DIM)
+    neural, linear = make("NeuralLog-UCB-1", depth=1), LogisticUCB1(DIM, lam=1.0)
     arms, rewards = deal(14, replicas=1, rounds=10, dtype=torch.float32)
     for t in range(10):
         one, other = neural.act(arms[t]), linear.act(arms[t])
         torch.testing.assert_close(one.bonus / neural.radius, other.bonus / linear.radius)
-        for agent in (neural, linear):
-            agent.observe(one, rewards[t])
+        neural.observe(one, rewards[t])
+        linear.observe(other._replace(arm=one.arm), rewards[t])
     assert [w.shape for w in neural.weights()] == [(1, DIM)]
 
 

@@ -20,7 +20,8 @@ def test_buffer_keeps_what_was_accepted(blocks: list[tuple[int, bool]], replicas
             for n in range(rows):
                 if accepted is None or accepted[r, n]:
                     kept[r].append((x[r, n], float(reward[r, n])))
-    x, reward = buffer.rows()
+    x, reward, weight = buffer.rows()
+    assert weight is None
     longest = max(map(len, kept))
     assert x.shape == (replicas, longest, 3)
     assert buffer.length.tolist() == [len(rows) for rows in kept]

@@ -28,7 +28,7 @@ REASON = "use 32-true or 64-true"
 
 def is_in(agent: Agent, dtype: torch.dtype) -> None:
     """Network and buffer in a precision, and everything else in float64."""
-    computing = ("network.", "initial_weights.", "buffer.x", "buffer.reward")
+    computing = ("network.", "initial_weights.", "buffer.x", "buffer.reward", "buffer.weight")
     for name, tensor in (*agent.named_parameters(), *agent.named_buffers()):
         if tensor.is_floating_point():
             assert tensor.dtype == (dtype if name.startswith(computing) else torch.float64), name
@@ -63,7 +63,7 @@ def test_a_precision_is_that_of_network_and_buffer(
 def test_64_true_is_an_agent_in_double_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line against acting, observing and training by hand."""
     by_command, blocks = fitted(["--model=NeuralLogTS2", "--trainer.precision=64-true"], tmp_path, monkeypatch)
-    settings: dict[str, Any] = {"nu": 0.01, "lam": 1.0, "kappa": 10.0, "S": 1.0, "replicas": 10, "lr": 0.005}
+    settings: dict[str, Any] = {"kappa": 10.0, "S": 1.0, "replicas": 10}
     agent = NeuralLogTS2(20, **settings, steps=3, update_every=20).double()
     environment = Synthetic("h1")
     environment.prepare(agent.settings.seeds, agent.network.weights[0])

@@ -162,7 +162,7 @@ def test_on_divergence_decides_who_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
             for weight in weights:
                 weight[1] += 1e10 * lr[1]
 
-    monkeypatch.setattr("nl_lightning.models.training.train_nn", explode)
+    monkeypatch.setattr("nl_lightning.models.mlp.train_nn", explode)
     arms, rewards = deal(18, replicas=2, rounds=6, dtype=torch.float32)
     for settings, marks in (
         ({"replicas": 2, "on_divergence": "mark"}, True),
@@ -170,7 +170,7 @@ def test_on_divergence_decides_who_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
         ({"lam": [1.0, 2.0]}, True),
         ({"lam": [1.0, 2.0], "on_divergence": "stop"}, False),
     ):
-        agent = make("NeuralLog-UCB-2", warm_start=False, **settings)
+        agent = make("NeuralLog-UCB-2", start="cold", **settings)
         for t in range(6):
             agent.observe(agent.act(arms[t]), rewards[t] * 0)
         before = agent.weights(1)

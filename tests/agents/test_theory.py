@@ -11,9 +11,10 @@ from nl_lightning import AGENTS, NCBFUCB, LogisticUCB1, NeuralLogUCB1, NeuralLog
 from nl_lightning.agents.base import Agent
 from nl_lightning.agents.radii import TheoryRadius, condition
 from nl_lightning.core.errors import InputError, TrainNNDiverged
+from nl_lightning.core.types import Factors
 from nl_lightning.designs.adaptive import AdaptiveDesign
-from nl_lightning.models.mlp import MLP, Factors
-from nl_lightning.models.training import Descent, descend
+from nl_lightning.models.base import Descent, Observations
+from nl_lightning.models.mlp import MLP
 from tests.support.fits import Fit
 from tests.support.small_agents import deal
 from tests.support.theory_twin import NAMES, TheoryTwin
@@ -220,7 +221,7 @@ def test_errors() -> None:
 
 def step(agent: Agent, horizon: int | None) -> torch.Tensor:
     """(R,), of TrainNN"""
-    return agent.formulas.descent(None, None, horizon, tuple(agent.initial_weights)).lr
+    return agent.formulas.descent(agent.step_rule, None, None, horizon, tuple(agent.initial_weights)).lr
 
 
 def test_the_horizon_is_that_of_each_fit(fit: Fit) -> None:
@@ -246,16 +247,15 @@ def test_replicas_take_different_numbers_of_steps() -> None:
     reward = torch.randint(2, (3, 7)).double()
     one = torch.ones(3, dtype=torch.float64)
     start = [w.detach().clone() for w in network.weights]
-    still = torch.tensor([False, False, True])
+    lr = torch.tensor([0.01, 0.01, 0.0], dtype=torch.float64)
     weights = [w.clone() for w in start]
     plan = Descent(0.01 * one, torch.tensor([3, 8, 10**12]), one, 2.0, start)
-    descend(weights, x, reward, plan, still)
+    network.descend(weights, Observations(x, reward), plan, lr)
     for r, steps in enumerate([3, 8, 0]):
         alone = [w[r : r + 1].clone() for w in start]
         anchor = [w[r : r + 1] for w in start]
         if steps:
-            descend(
-                alone, x[r : r + 1], reward[r : r + 1], Descent(0.01 * one[:1], steps, one[:1], 2.0, anchor), still[:1]
-            )
+            plan = Descent(0.01 * one[:1], steps, one[:1], 2.0, anchor)
+            network.descend(alone, Observations(x[r : r + 1], reward[r : r + 1]), plan, lr[:1])
         for mine, theirs in zip(weights, alone, strict=True):
             torch.testing.assert_close(mine[r], theirs[0], rtol=1e-12, atol=1e-14)

@@ -107,7 +107,7 @@ def test_bad_environments_are_refused(settings: dict[str, object], text: str) ->
         (torch.zeros(2, 3, 5), r"arms must have the shape \(2, K, 4\) or \(K, 4\), got \(2, 3, 5\)"),
         (torch.zeros(3, 3, 4), r"got \(3, 3, 4\)"),
         (torch.zeros(4), r"got \(4,\)"),
-        (torch.zeros(2, 0, 4), "K is 0"),
+        (torch.zeros(2, 0, 4), "There is no arm"),
         (torch.tensor([[1.0, 2.0, float("nan"), 0.0]]), r"must be finite, got nan at index \(0, 2\)"),
         (torch.tensor([[1.0, 2.0, 3.0, -float("inf")]]), r"must be finite, got -inf at index \(0, 3\)"),
         (torch.full((3, 4), 1e39, dtype=torch.float64), "must be finite, got inf"),
@@ -152,7 +152,7 @@ def test_the_reward_of_a_masked_replica_may_be_unknown() -> None:
 @pytest.mark.parametrize(
     ("other", "text"),
     [
-        ({"nu": 0.2}, "its nu is .*0.1.*here it is .*0.2"),
+        ({"nu": 0.2}, "its nu is .*0.0.*here it is .*0.2"),
         ({"width": 7}, "its layers is"),
         ({"design": "full"}, "its design is diagonal, here it is full"),
         ({"replicas": 2}, "its nu is|its seeds is"),

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nl_lightning.core.types import Factors
 from nl_lightning.designs import DesignMatrix, DiagonalDesign, make_design
 from nl_lightning.designs.diagonal import log_product
-from nl_lightning.models.mlp import MLP, Factors
+from nl_lightning.models.mlp import MLP
 
 
 @st.composite

@@ -34,7 +34,9 @@ FIT = [
     "--model=NeuralLog-UCB-2",
     "--model.width=6",
     "--model.steps=5",
+    "--model.optimizer=gd",
     "--model.lr=0.001",
+    "--model.nu=0.1",
     "--model.update_every=10",
     "--data.environment=Synthetic",
     "--data.environment.dim=4",
@@ -368,7 +370,7 @@ def test_a_run_that_is_stopped_leaves_what_it_can_go_on_from(tmp_path: Path) -> 
             os.killpg(process.pid, signal.SIGINT)
         output = finish(process, 60)
         assert f"go on with: python -m nl_lightning fit --resume all/runs/{name}" in output, output
-        assert process.returncode == (0 if name == "terminated" else 1)
+        assert process.returncode == (128 + signal.SIGTERM if name == "terminated" else 1)
         assert run.summary.exists() == (name == "terminated")
 
 

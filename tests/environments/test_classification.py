@@ -280,7 +280,7 @@ def test_an_agent_learns_on_dense_arms(notes: pd.DataFrame, tmp_path: Path) -> N
     environment = Classification("banknote", dense=True)
     agent = NeuralLogUCB2(dim=environment.dim, width=8, nu=0.01, replicas=3, steps=50)
     L.Trainer(**QUIET, enable_checkpointing=False).fit(agent, BanditData(environment, rounds=400))
-    x, reward = agent.buffer.rows()
+    x, reward, _ = agent.buffer.rows()
     assert x.shape == (3, 400, 8)
     assert reward[:, :50].mean() < 0.8
     assert reward[:, -100:].mean() > 0.9

@@ -48,7 +48,7 @@ def test_the_grid_chooses_as_a_plain_loop_over_settings_and_seeds(part: Made, fi
         for lam in SMALL.grid:
             regrets = []
             for seed in (1000, 1001):
-                agent = NeuralLogUCB2(dim=20, nu=nu, lam=lam, kappa=10.0, S=1.0, seed=seed, lr=0.01)
+                agent = NeuralLogUCB2(dim=20, nu=nu, lam=lam, kappa=10.0, S=1.0, seed=seed, optimizer="gd", lr=0.01)
                 try:
                     regrets.append(float(fit(agent, rounds=100, arms=5, pool=2500)[1].regret.sum()))
                 except TrainNNDiverged:
@@ -69,7 +69,7 @@ def test_the_grid_chooses_as_a_plain_loop_over_settings_and_seeds(part: Made, fi
     assert (result.settings["nu"], result.settings["lam"]) == best
     assert result.settings == {"nu": best[0], "lam": best[1], "lr": 0.01, "kappa": 10.0, "S": 1.0, "m": 20}
     for seed in (0, 1):
-        agent = NeuralLogUCB2(dim=20, nu=best[0], lam=best[1], kappa=10.0, S=1.0, seed=seed, lr=0.01)
+        agent = NeuralLogUCB2(dim=20, nu=best[0], lam=best[1], seed=seed, optimizer="gd", lr=0.01)
         alone = fit(agent, rounds=100, arms=5, pool=2500)[1].regret.sum()
         assert result.final[seed] == pytest.approx(float(alone), rel=1e-6)
         assert result.curves[seed, -1] == pytest.approx(result.final[seed])
@@ -211,7 +211,8 @@ def test_a_part_in_which_every_setting_diverges_has_no_numbers(part: Made) -> No
 
 def test_final_runs_mark_seeds_that_diverge(part: Made, tmp_path: Path) -> None:
     made = part()
-    settings = {"lam": [0.1, 100.0, 0.1], "seed": [0, 1, 2], "replicas": 3, "on_divergence": "mark", "lr": 0.01}
+    settings = {"lam": [0.1, 100.0, 0.1], "seed": [0, 1, 2], "replicas": 3, "on_divergence": "mark"}
+    settings |= {"optimizer": "gd", "lr": 0.01, "nu": 0.1}
     fit = fits.Fit(tmp_path / "some", made.agent, settings, made.panel.environment, 100)
     environment = fits.environment_of(made.panel.environment)
     summary = fits.run(fit, environment, lambda rounds: None)

@@ -12,8 +12,8 @@ from nl_lightning.agents.asking import mean_and_bonus
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.replicas import Share
+from nl_lightning.models.backward import train_nn
 from nl_lightning.models.inputs import Blocks, dense
-from nl_lightning.models.training import train_nn
 
 DIM, BLOCKS = 3, 4
 

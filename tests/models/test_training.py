@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.models import inputs, training
+from nl_lightning.models import inputs
+from nl_lightning.models.backward import train_nn
+from nl_lightning.models.base import Descent, Observations
 from nl_lightning.models.mlp import MLP
-from nl_lightning.models.training import Descent, train, train_nn
+from nl_lightning.models.training import train
 
 
 def descend(
@@ -102,11 +104,11 @@ def test_samples_in_parts_are_the_same_samples(sizes: list[int], n: int, monkeyp
 def test_a_long_run_is_judged_by_all_of_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss that TrainNN comes back with, in parts and at once."""
     x, r = torch.randn(2, 40, 4, dtype=torch.float64), torch.randint(2, (2, 40)).double()
-    ones, weights = torch.ones(2, dtype=torch.float64), list(MLP([4, 8, 1], [0, 1]).double().weights)
-    nobody = torch.ones(2, dtype=torch.bool)
-    whole = training.descend(weights, x, r, training.Descent(0.01 * ones, 3, ones), nobody)
+    ones, network = torch.ones(2, dtype=torch.float64), MLP([4, 8, 1], [0, 1]).double()
+    weights, descent = [w.detach() for w in network.weights], Descent(0.01 * ones, 3, ones)
+    whole = network.descend(weights, Observations(x, r), descent, 0 * ones)
     monkeypatch.setattr(inputs, "PART", 16)
-    parts = training.descend(weights, x, r, training.Descent(0.01 * ones, 3, ones), nobody)
+    parts = network.descend(weights, Observations(x, r), descent, 0 * ones)
     torch.testing.assert_close(whole, parts, rtol=1e-12, atol=0)
 
 
@@ -147,7 +149,8 @@ def trained(
     descent = Descent(torch.full((3,), 0.01, dtype=torch.float64), 7, torch.tensor(lam, dtype=torch.float64))
     mask = torch.tensor([False] * 3 if inactive is None else inactive)
     with torch.no_grad():
-        failed = train(network.weights, initial.weights, x, reward, descent, mask, inactive is not None, cold)
+        start = initial.weights if cold else None
+        failed = train(network, Observations(x, reward), descent, mask, inactive is not None, start)
     return network, failed
 
 
@@ -172,7 +175,7 @@ def test_a_replica_that_diverges_beside_an_inactive_one_is_put_back() -> None:
 
 
 def test_a_replica_that_was_marked_is_inactive_from_then_on() -> None:
-    agent = NeuralLogUCB2(4, width=5, lam=[1.0, 1.0, 200.0], steps=7, on_divergence="mark")
+    agent = NeuralLogUCB2(4, width=5, lam=[1.0, 1.0, 200.0], optimizer="gd", steps=7, on_divergence="mark")
     for rounds in (1, 2):
         agent.observe(agent.act(torch.randn(3, 6, 4)), torch.ones(3))
         agent.train_nn()

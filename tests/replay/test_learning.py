@@ -367,7 +367,7 @@ def test_a_rows_random_numbers_are_its_own() -> None:
 
 
 def test_a_replica_that_diverged_takes_no_more_events(logs: dict[str, Log]) -> None:
-    agent = AGENTS["NeuralLog-UCB-2"](42, lam=[1.0, 2000.0], lr=0.002, steps=4, update_every=20)
+    agent = AGENTS["NeuralLog-UCB-2"](42, lam=[1.0, 2000.0], optimizer="gd", lr=0.002, steps=4, update_every=20)
     agent, keep, played = learn(agent, logs["uniform"])
     assert agent.diverged_at.tolist() == [0, 20]
     assert agent.rounds[1] == 20

@@ -307,6 +307,7 @@ def test_errors_say_what_was_expected(runs: Path, tmp_path: Path, capsys: pytest
         ("summary.json", '{"agent": "Neur', "summary.json is damaged"),
         ("summary.json", b"\xff\xfe\x00", "summary.json is damaged"),
         ("config.yaml", "a: [", "config.yaml is damaged"),
+        ("config.yaml", "data: {log: 's3://me:secret@bucket'}", "config.yaml, data.log, holds credentials"),
         ("rounds.parquet", b"PAR1 and no more", "rounds.parquet is damaged"),
     ],
 )

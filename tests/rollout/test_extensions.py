@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {"width": 6, "update_every": 20, "steps": 10, "lr": 0.00
 
 
 def agent(kind: type[Agent] = NeuralLogUCB2, **settings: Any) -> Any:
-    return kind(4, **{**SMALL, "nu": 1.0, **settings}).double()
+    return kind(4, **{**SMALL, "optimizer": "gd", "nu": 1.0, **settings}).double()
 
 
 def fitted(one: Agent, environment: Simulation, rounds: int = 60, **flags: Any) -> Keep:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from nl_lightning import NeuralLogUCB2
-from nl_lightning.runs.checkpoints import check_checkpoint
 from nl_lightning.runs.directory import RunDirectory
 from nl_lightning.runs.recorder import Recorder
 from tests.support.fits import Fit
@@ -53,11 +52,3 @@ def test_an_agent_is_called_by_its_own_name_or_its_class() -> None:
         "my agent",
         "Inherits",
     ]
-
-
-def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="There is no checkpoint"):
-        check_checkpoint(tmp_path / "last.ckpt")
-    (tmp_path / "last.ckpt").write_text("cut")
-    with pytest.raises(ValueError, match="is not a checkpoint, or is damaged"):
-        check_checkpoint(tmp_path / "last.ckpt")

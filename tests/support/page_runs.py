@@ -20,7 +20,7 @@ def make(where: Path) -> None:
     fit(where, "h1", "one", "--data.rounds=500", "--model.replicas=3")
     fit(where, "h1", "two", "--data.rounds=500", "--model.replicas=4", "--model=LogisticUCB1")
     grid = "--model.grid={nu: [0.01, 0.1, 1.0], lam: [0.1, 1.0, 300.0]}"
-    fit(where, "grid", "g", "--data.rounds=40", "--model.replicas=2", grid)
-    fit(where, "obd", "one", "--data.rounds=300", "--model.replicas=3")
+    fit(where, "grid", "g", "--data.rounds=40", "--model.replicas=2", "--model.optimizer=gd", grid)
+    fit(where, "obd", "one", "--data.rounds=300", "--model.replicas=3", "--model.nu=0.1", "--model.optimizer=gd")
     fit(where, "obd", "two", "--data.rounds=300", "--model.replicas=3", "--model=NeuralLogTS1")
     fit(where, "h2", "stopped", "--data.rounds=60", "--model.replicas=2", "--trainer.max_steps=1")

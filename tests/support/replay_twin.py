@@ -234,15 +234,18 @@ def wilson(successes: float, n: float, level: float = 0.95) -> tuple[float, floa
 # 5. The policy that shows the best of a random subset
 
 
-def best_in_random_subset(scores: Sequence[float] | Array, k: int) -> Array:
-    """P(item is the highest-scored of a uniform k-subset), over all subsets; equal highest scores share equally."""
+def best_in_random_subset(scores: Sequence[float] | Array, k: int, tolerance: float = 0.0) -> Array:
+    """P(item is the highest-scored of a uniform k-subset), over all subsets.
+
+    Scores that equal the highest one, up to a relative tolerance, share equally.
+    """
     if not 1 <= k <= len(scores):
         raise ValueError(f"a subset has 1 to {len(scores)} items; got {k}")
     probabilities = np.zeros(len(scores))
     subsets = list(combinations(range(len(scores)), k))
     for subset in subsets:
         best = max(float(scores[i]) for i in subset)
-        winners = [i for i in subset if float(scores[i]) == best]
+        winners = [i for i in subset if float(scores[i]) >= best - tolerance * abs(best)]
         for i in winners:
             probabilities[i] += 1.0 / (len(winners) * len(subsets))
     return probabilities

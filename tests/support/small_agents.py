@@ -15,6 +15,11 @@ VARIANTS += [(name, "theory") for name in AGENTS if name.startswith("NeuralLog")
 
 
 def make(name: str, depth: int = 2, design: str = "diagonal", **settings: object) -> Agent:
+    if design != "theory":
+        # what ALGORITHMS.md calls literal, where a test does not say otherwise
+        settings = {"optimizer": "gd", "nu": 0.1, "lam": 1.0, **settings}
+        if "grid" in settings:
+            settings = {k: v for k, v in settings.items() if k not in settings["grid"]}  # type: ignore[operator]
     size = {} if issubclass(AGENTS[name], LinearAgent) else {"width": 6, "depth": depth}
     if design == "theory":
         settings = {"mode": "theory", "horizon": 100, **{k: v for k, v in settings.items() if k not in ("nu", "lam")}}

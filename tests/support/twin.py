@@ -1,4 +1,4 @@
-"""A slow, plain float64 twin of the seven agents (practical mode), written from ALGORITHMS.md alone.
+"""A slow, plain float64 twin of the agents (practical mode), written from ALGORITHMS.md alone.
 
 One replica, loops over samples, dense p x p matrices rebuilt from the stored gradients at every call. Tests compare
 the fast implementation with it, so nothing here is shared with the package and nothing here is clever.
@@ -18,6 +18,7 @@ NAMES = (
     "NeuralLog-UCB-2",
     "NeuralLog-TS-1",
     "NeuralLog-TS-2",
+    "Greedy",
 )
 LINEAR = ("Logistic-UCB-1", "ada-OFU-ECOLog")  # f = x . theta, g = x: a network of depth 1
 PROBABILITY = ("Logistic-UCB-1", "NeuralLog-UCB-1")  # the score starts from mu(f); the others start from f
@@ -40,19 +41,21 @@ class Twin:
         design: str = "diagonal",
         lr: float = 0.01,
         steps: int = 100,
-        warm_start: bool = True,
+        start: str = "warm",
+        optimizer: str = "gd",
     ) -> None:
         if name not in NAMES or design not in ("diagonal", "full"):
             raise ValueError(f"unknown agent or design: {name}, {design}")
         if weights[-1].shape[0] != 1 or (name in LINEAR and len(weights) != 1):
             raise ValueError("the last layer has one output, and a linear agent has one layer")
-        self.name, self.design, self.warm_start = name, design, warm_start
+        self.name, self.design, self.start, self.optimizer = name, design, start, optimizer
         self.nu, self.lam, self.kappa, self.S, self.lr, self.steps = nu, lam, kappa, S, lr, steps
         self.initial = [w.detach().clone().double() for w in weights]
         self.weights = [w.clone() for w in self.initial]
         self.p = sum(w.numel() for w in self.initial)
         self.xs: list[Tensor] = []
         self.rewards: list[Tensor] = []
+        self.counts: list[float] = []  # what an observation counts, in loss and design
         self.gradients: list[Tensor] = []  # g(x_i; theta_{i-1}), as it was at the decision
         self.slopes: list[Tensor] = []  # mu'(f(x_i; theta_{i-1})), as it was at the decision
 
@@ -86,15 +89,15 @@ class Twin:
         """V = sum_i g_i g_i^T + kappa lam I, or W = sum_i mu'(f_i) g_i g_i^T + lam I."""
         weighted = self.name in WEIGHTED
         matrix = (self.lam if weighted else self.kappa * self.lam) * torch.eye(self.p, dtype=torch.float64)
-        for g, slope in zip(self.gradients, self.slopes, strict=True):
-            matrix = matrix + (slope if weighted else 1.0) * torch.outer(g, g)
+        for g, slope, count in zip(self.gradients, self.slopes, self.counts, strict=True):
+            matrix = matrix + count * (slope if weighted else 1.0) * torch.outer(g, g)
         return self._maybe_diagonal(matrix)
 
     def effective_dimension(self) -> float:
         """NCBF-UCB: d1 = logdet(sum_i g_i g_i^T / kappa + I); others: d2 = logdet(R sum_i g_i g_i^T + I)."""
         matrix = torch.eye(self.p, dtype=torch.float64)
-        for g in self.gradients:
-            matrix = matrix + (1.0 / self.kappa if self.name == "NCBF-UCB" else R) * torch.outer(g, g)
+        for g, count in zip(self.gradients, self.counts, strict=True):
+            matrix = matrix + count * (1.0 / self.kappa if self.name == "NCBF-UCB" else R) * torch.outer(g, g)
         return float(torch.linalg.slogdet(self._maybe_diagonal(matrix)).logabsdet)
 
     def radius(self) -> float:
@@ -112,6 +115,8 @@ class Twin:
             return nu * R * sqrt(kappa) * rho
         if self.name == "NeuralLog-TS-1":  # nu sqrt(kappa) rho
             return nu * sqrt(kappa) * rho
+        if self.name == "Greedy":
+            return 0.0
         return nu * rho  # NeuralLog-UCB-2 and NeuralLog-TS-2: nu rho
 
     def bonus(self, arms: Tensor) -> Tensor:
@@ -123,25 +128,41 @@ class Twin:
             widths.append(radius * torch.sqrt(g @ torch.linalg.solve(matrix, g)))
         return torch.stack(widths)
 
-    def observe(self, x: Tensor, reward: float | Tensor) -> None:
-        """Store x, r, g(x; theta) and mu'(f) = mu(f) mu(-f) at the weights of this moment."""
+    def observe(self, x: Tensor, reward: float | Tensor, weight: float = 1.0) -> None:
+        """Store x, r, its weight, g(x; theta) and mu'(f) = mu(f) mu(-f) at the weights of this moment."""
         f = self.f(x)
+        self.counts.append(weight)
         self.xs.append(x.detach().clone().double())
         self.rewards.append(torch.tensor(float(reward), dtype=torch.float64))
         self.gradients.append(self.gradient(x))
         self.slopes.append(torch.sigmoid(f) * torch.sigmoid(-f))
 
-    def train_nn(self) -> None:
-        """`steps` times theta <- theta - lr grad(sum_i BCE(f(x_i; theta), r_i) + lam |theta|^2), all samples."""
-        start = self.weights if self.warm_start else self.initial
-        weights = [w.clone() for w in start]
-        for _ in range(self.steps):
+    def train_nn(self, fresh: list[Tensor] | None = None) -> None:
+        """`steps` steps down sum_i w_i BCE(f(x_i; theta), r_i) + lam |theta|^2, all samples, from the current weights,
+        the initial ones, or a mean of the current and fresh ones."""
+        weights = [w.clone() for w in (self.initial if self.start == "cold" else self.weights)]
+        if self.start == "shrink":
+            assert fresh is not None
+            weights = [0.65 * w + 0.35 * new for w, new in zip(weights, fresh, strict=True)]
+        m = [torch.zeros_like(w) for w in weights]
+        v = [torch.zeros_like(w) for w in weights]
+        for t in range(1, self.steps + 1):
             weights = [w.detach().requires_grad_() for w in weights]
             loss = torch.zeros((), dtype=torch.float64)
-            for x, reward in zip(self.xs, self.rewards, strict=True):
-                loss = loss + binary_cross_entropy_with_logits(self._network(x, weights), reward)
+            for x, reward, count in zip(self.xs, self.rewards, self.counts, strict=True):
+                loss = loss + count * binary_cross_entropy_with_logits(self._network(x, weights), reward)
             for w in weights:
                 loss = loss + self.lam * (w**2).sum()
             slopes = torch.autograd.grad(loss, weights)
-            weights = [w - self.lr * slope for w, slope in zip(weights, slopes, strict=True)]
+            if self.optimizer == "gd":
+                weights = [w - self.lr * slope for w, slope in zip(weights, slopes, strict=True)]
+                continue
+            # Kingma and Ba, Algorithm 1, with a learning rate that falls linearly
+            for i, g in enumerate(slopes):
+                m[i] = 0.9 * m[i] + 0.1 * g
+                v[i] = 0.999 * v[i] + 0.001 * g * g
+                m_hat, v_hat = m[i] / (1 - 0.9**t), v[i] / (1 - 0.999**t)
+                weights[i] = weights[i] - self.lr * (self.steps - t + 1) / self.steps * m_hat / (
+                    torch.sqrt(v_hat) + 1e-8
+                )
         self.weights = [w.detach() for w in weights]

@@ -253,4 +253,4 @@ class _IgnoresMasks(NeuralLogUCB2):
 )
 def test_agents_that_break_a_promise(agent: Any, text: str) -> None:
     with pytest.raises(AssertionError, match=text):
-        check_agent(agent, nu=1.0)
+        check_agent(agent, nu=1.0, lam=1.0, optimizer="gd")

@@ -47,12 +47,26 @@ def test_the_help_of_a_command_explains(name: str, capsys: pytest.CaptureFixture
     assert "None" not in shown
 
 
-@pytest.mark.parametrize("arguments", [[], ["nosuch"], ["--nosuch"], ["info"]])
-def test_what_is_no_command_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "COMMAND is needed"),
+        (["nosuch"], "there is no command nosuch. The commands: convert, simulate, info, evaluate."),
+        (["convrt"], "Did you mean convert?"),
+        (["--nosuch"], "COMMAND is needed"),
+        (["info"], "LOG is needed. What a command takes: python -m replay info --help."),
+        (["info", "x", "--nosuch"], "there is no option --nosuch"),
+        (["simulate", "x", "--rows", "ten"], "--rows must be a whole number, got 'ten'"),
+        (["simulate", "x", "--rows", "3", "--see", "1"], "Did you mean --seed?"),
+    ],
+)
+def test_what_is_no_command_is_refused(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2
-    assert "usage: python -m replay" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert text in line
 
 
 def test_the_help_of_the_environment_explains(capsys: pytest.CaptureFixture[str]) -> None:

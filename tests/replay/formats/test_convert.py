@@ -14,8 +14,8 @@ from nl_lightning.core.errors import InputError
 from replay.formats.convert import convert_log
 from replay.formats.obd import sample
 from replay.formats.obd_rows import CsvBlock, ObdRows
+from replay.logs.description import read_description
 from replay.logs.schema import EVENTS, ITEMS, USER_FEATURES
-from replay.logs.statistics import read_description
 from tests.support.obd_csv import AFFINITIES, HEADER, ITEM_ROWS, read, row, text, write
 
 SAMPLES = [(policy, campaign) for policy in ("random", "bts") for campaign in ("all", "men", "women")]

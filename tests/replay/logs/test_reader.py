@@ -83,7 +83,7 @@ def read(log: Path) -> None:
             r"row group 1, column propensity_score: expected a number in \(0, 1\], got 0",
         ),
         (put("propensity_score", 3, 1.5), r"row group 0, column propensity_score: .* got 1.5"),
-        (put("position", 3, 9), "row group 0, column position: expected 1 to 3, got 9"),
+        (put("position", 3, 0), "row group 0, column position: expected 1 to 3, got 0"),
         (put("affinity_item", 0, [99, 100]), "columns affinity_item and affinity: their lists differ in length"),
         (put("affinity", 0, [-1.0] * 7), "columns affinity_item and affinity: their lists differ in length"),
     ],
@@ -190,7 +190,7 @@ def test_a_log_json_without_its_contents(name: str, log: Path) -> None:
     stored = json.loads((log / "log.json").read_text())
     del stored["contents"][name]
     (log / "log.json").write_text(json.dumps(stored))
-    with pytest.raises(InputError, match="log.json does not hold the statistics of the log"):
+    with pytest.raises(InputError, match=f"log.json, contents.{name}: expected a value, got nothing"):
         Log(log)
 
 
@@ -226,7 +226,7 @@ def test_a_fit_refuses_and_leaves_nothing(
 def test_a_log_that_breaks_in_the_middle_of_a_fit(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error names the place; what was written before it is whole, and a mended log goes on from there."""
+    """The error names the place. A mended log is another log than the run began with: it begins anew when asked."""
     monkeypatch.chdir(tmp_path)
     good = (log / SECOND).read_bytes()
     rewritten(log / SECOND, put("click", 400, 7))
@@ -236,7 +236,10 @@ def test_a_log_that_breaks_in_the_middle_of_a_fit(
         nl_lightning([*fit, *small])
     assert "row group 1, column click: expected 0 or 1, got 7" in capsys.readouterr().err
     (log / SECOND).write_bytes(good)
-    nl_lightning(["fit", "--resume=runs/obd/x"])
+    with pytest.raises(SystemExit):
+        nl_lightning(["fit", "--resume=runs/obd/x"])
+    assert "is not the log that this run began with" in capsys.readouterr().err
+    nl_lightning(["fit", "--resume=runs/obd/x", "--restart"])
     nl_lightning([*fit[:3], "--run.id=y", *small])
     one, other = (json.loads(Path(f"runs/obd/{run}/summary.json").read_text()) for run in "xy")
     assert one["replicas"] == other["replicas"]

@@ -1,5 +1,6 @@
 """Where the truth is known: estimates are unbiased, intervals cover, and a replay is like being online."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.agents.asking import mean_and_bonus
 from nl_lightning.agents.base import Agent
+from nl_lightning.agents.exploration import Exploration, make_exploration
 from nl_lightning.rollout.data import BanditData
 from replay import Online, ReplayLog
 from replay.evaluation.estimators import Estimate, estimates
@@ -113,17 +115,19 @@ def test_the_bias_of_the_affinity_protocol(simulated: Simulated) -> None:
     assert float(found["ips"].value.mean()) > 1
 
 
-@pytest.mark.parametrize("name", ["NeuralLog-UCB-1", "NeuralLog-TS-2"])
-def test_the_exact_rate_is_that_of_a_plain_sum(name: str, simulated: Simulated) -> None:
-    """Over every user and position, one arm at a time; for Thompson sampling a rate between worst and best."""
-    world, features = simulated.world, simulated.features
-    agent = trained(name, simulated.log)
-    exact = float(exact_ctr(agent, features, world, "uniform", 3, draws=50))
-    if agent.exploration.stochastic:
-        assert world.probability.min() < exact < world.rates()["best"]
-        again = float(exact_ctr(agent, features, world, "uniform", 3, draws=400))
-        assert exact == pytest.approx(again, rel=0.02)
-        return
+class Coarse(Exploration):
+    """Scores in steps, so that most items are tied."""
+
+    def __init__(self, step: float) -> None:
+        self.step = step
+
+    def score(self, mean: Tensor, bonus: Tensor, normal: Tensor | None) -> Tensor:
+        return (mean / self.step).floor() * self.step
+
+
+def plain_sum(agent: Agent, given: Simulated, choose: Callable[[list[float], Tensor], np.ndarray]) -> float:
+    """The click rate over every user and position, one arm at a time; ``choose`` takes scores and affinities."""
+    world, features = given.world, given.features
     rates, profiles = [], world.profiles()
     for user in range(world.users):
         for position in range(world.positions):
@@ -131,9 +135,51 @@ def test_the_exact_rate_is_that_of_a_plain_sum(name: str, simulated: Simulated) 
             codes = features.encode_profiles([profiles[user]])[0]
             x = features.arms(codes, torch.tensor(position + 1), item, liked)
             mean, bonus = mean_and_bonus(agent, x.unsqueeze(0))
-            chosen = twin.best_in_random_subset((mean + bonus)[0].tolist(), 3)
+            chosen = choose(agent.exploration.score(mean, bonus, None)[0].tolist(), liked)
             rates.append((chosen * world.probability[user, position]).sum())
-    assert exact == pytest.approx(np.mean(rates), rel=1e-12)
+    return float(np.mean(rates))
+
+
+def test_the_exact_rate_of_thompson_sampling(simulated: Simulated) -> None:
+    """It lies between worst and best, and more draws do not change it much."""
+    world, agent = simulated.world, trained("NeuralLog-TS-2", simulated.log)
+    exact = float(exact_ctr(agent, simulated.features, world, "uniform", 3, draws=50))
+    assert world.probability.min() < exact < world.rates()["best"]
+    again = float(exact_ctr(agent, simulated.features, world, "uniform", 3, draws=400))
+    assert exact == pytest.approx(again, rel=0.02)
+
+
+@pytest.mark.parametrize("exploration", ["ucb", Coarse(0.25), Coarse(100.0)], ids=["ucb", "many ties", "all tied"])
+@pytest.mark.parametrize(("protocol", "arms"), [("uniform", 3), ("all", 12), ("affinity", 5)])
+def test_the_exact_rate_is_that_of_a_plain_sum(
+    protocol: Protocol, arms: int, exploration: str | Exploration, simulated: Simulated
+) -> None:
+    agent = trained("NeuralLog-UCB-1", simulated.log)
+    agent.exploration = make_exploration(exploration)
+    tolerance = agent.tie_tolerance
+    tied = 0
+
+    def choose(scores: list[float], liked: Tensor) -> np.ndarray:
+        nonlocal tied
+        tied += scores.count(max(scores)) > 1
+        if protocol == "uniform":
+            return twin.best_in_random_subset(scores, arms, tolerance)
+        shown = sorted(range(12), key=lambda i: (-float(liked[i]), i))[:arms]
+        chosen = np.zeros(12)
+        chosen[shown] = twin.best_in_random_subset([scores[i] for i in shown], len(shown), tolerance)
+        return chosen
+
+    exact = float(exact_ctr(agent, simulated.features, simulated.world, protocol, arms))
+    assert exact == pytest.approx(plain_sum(agent, simulated, choose), rel=1e-12)
+    assert (tied > 0) == isinstance(exploration, Coarse)
+
+
+def test_the_exact_rate_breaks_ties_like_the_evaluator(simulated: Simulated) -> None:
+    """An agent that finds all items equal is the uniform policy."""
+    agent = trained("NeuralLog-UCB-1", simulated.log)
+    agent.exploration = Coarse(100.0)
+    exact = float(exact_ctr(agent, simulated.features, simulated.world, "all", 12))
+    assert exact == pytest.approx(simulated.world.rates()["uniform"], rel=1e-12)
 
 
 def test_the_exact_rate_is_computed_in_parts(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,17 +190,23 @@ def test_the_exact_rate_is_computed_in_parts(simulated: Simulated, monkeypatch: 
 
 
 @pytest.mark.parametrize("arms", [1, 3, 6])
-def test_choice_probabilities(arms: int) -> None:
-    score = torch.rand(4, 6, generator=torch.Generator().manual_seed(arms), dtype=torch.float64)
+@pytest.mark.parametrize("step", [0.0, 0.1, 0.5, 2.0])
+def test_choice_probabilities(arms: int, step: float) -> None:
+    """With a tolerance of ``step`` some scores count as equal to a second one, which counts as equal to a third one."""
+    score = 1 + torch.rand(4, 6, generator=torch.Generator().manual_seed(arms), dtype=torch.float64)
+    score[3] = -score[3]
     affinity = torch.tensor([[0.0, 3, 0, 3, 1, 0]]).expand(4, -1)
-    found = choice_probability(score, "uniform", arms, affinity)
-    for row in range(4):
-        np.testing.assert_allclose(found[row], twin.best_in_random_subset(score[row].tolist(), arms), atol=1e-14)
-    liked = choice_probability(score, "affinity", arms, affinity)
+    found = choice_probability(score, "uniform", arms, affinity, step)
+    liked = choice_probability(score, "affinity", arms, affinity, step)
+    whole = choice_probability(score, "all", arms, affinity, step)
     allowed = [1, 3, 4, 0, 2, 5][:arms]
     for row in range(4):
-        assert int(liked[row].argmax()) == max(allowed, key=lambda i: float(score[row, i]))
-        assert liked[row].sum() == 1
+        scores = score[row].tolist()
+        np.testing.assert_allclose(found[row], twin.best_in_random_subset(scores, arms, step), atol=1e-14)
+        np.testing.assert_allclose(whole[row], twin.best_in_random_subset(scores, 6, step), atol=1e-14)
+        expected = twin.best_in_random_subset([scores[i] for i in allowed], arms, step)
+        np.testing.assert_allclose(liked[row, allowed], expected, atol=1e-14)
+        assert liked[row].sum() == pytest.approx(1)
 
 
 def test_a_replay_is_like_being_online(tmp_path: Path) -> None:

@@ -1,0 +1,19 @@
+import torch
+
+from nl_lightning.agents.base import NeuralAgent
+from nl_lightning.agents.radii import Radius
+
+__all__ = ["Greedy"]
+
+
+class Greedy(NeuralAgent):
+    """Greedy: the same network and TrainNN, and no bonus. The control of every experiment.
+
+    score = f; with a chance of ``epsilon`` a random arm
+    """
+
+    name = "Greedy"
+    default_exploration = "greedy"
+
+    def radius_terms(self) -> Radius:
+        return Radius(torch.zeros_like(self.nu), torch.zeros_like(self.nu))

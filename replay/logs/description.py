@@ -1,0 +1,274 @@
+"""The description of a log, log.json: read it, check it, and check the log's files against it."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.whole import is_whole
+from replay.logs.address import Address, list_files, open_parquet
+from replay.logs.schema import (
+    EVENTS,
+    EVENTS_FILES,
+    FORMAT,
+    ITEMS_FILE,
+    LOG_FILE,
+    MOST_POSITIONS,
+    USER_FEATURES,
+    VERSION,
+)
+
+__all__ = ["check_files", "read_description"]
+
+
+def read_description(path: Address) -> dict[str, Any]:
+    """Read ``log.json`` of the log in the directory ``path``. Every value has its type and fits the others."""
+    file = _find(path)
+    try:
+        log = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except InputError:
+        raise
+    except (ValueError, RecursionError, OSError) as error:
+        raise InputError(f"{file} is damaged ({error}). Convert the log again.") from error
+    if not isinstance(log, dict) or log.get("format") != FORMAT:
+        raise InputError(
+            f"{file} does not describe a log: expected the format {FORMAT!r}. Is this the right directory?"
+        )
+    if log.get("version") != VERSION:
+        raise InputError(
+            f"{file} has version {_short(log.get('version'))} of the format, expected version {VERSION}. "
+            "Convert the log again."
+        )
+    for key, expected, got in _faults(log):
+        raise InputError(f"{file}, {key}: expected {expected}, got {_short(got)}. Convert the log again.")
+    return log
+
+
+def check_files(path: Address, log: Mapping[str, Any]) -> None:
+    """Check that the log has the files it was written with, as far as their footers tell."""
+    expected = {EVENTS_FILES.replace("*", f"{number:05d}"): rows for number, rows in enumerate(log["parts"])}
+    expected[ITEMS_FILE] = log["items"]
+    footers = []
+    for name, rows in expected.items():
+        try:
+            with open_parquet(path / name) as parquet:
+                footers.append(parquet.metadata)
+        except FileNotFoundError as error:
+            raise InputError(f"{path / name} is missing. Convert the log again.") from error
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(
+                f"{path / name} is not a complete Parquet file ({error}). Convert the log again."
+            ) from error
+        if footers[-1].num_rows != rows:
+            raise InputError(f"{path / name} has {footers[-1].num_rows} rows, expected {rows}. Convert the log again.")
+    for file in list_files(path, EVENTS_FILES):
+        if file.name not in expected:
+            raise InputError(f"{file} does not belong to this log: {LOG_FILE} does not list it. Remove it.")
+    _check_extremes(path, log["contents"], footers[:-1])
+
+
+def _find(path: Address) -> Address:
+    """The log.json of a directory."""
+    if not path.is_dir():
+        found = "is a file; a log is a directory" if path.exists() else "does not exist"
+        raise InputError(f"{path} {found}. Make a log with `python -m replay convert` or `simulate`.")
+    file = path / LOG_FILE
+    if file.exists():
+        return file
+    if list_files(path, EVENTS_FILES):
+        raise InputError(f"{path} is unfinished: it has no {LOG_FILE}. Run the command that wrote it again.")
+    below = list_files(path, f"*/{LOG_FILE}") or list_files(path, f"*/*/{LOG_FILE}")
+    hint = (
+        f" There are logs below it, for example {below[0].parent}."
+        if below
+        else " Make one with `python -m replay convert`."
+    )
+    raise InputError(f"{path} holds no log: it has no {LOG_FILE}.{hint}")
+
+
+# ---- the shape of log.json -------------------------------------------------------------------------------------------
+
+
+class _Rule(NamedTuple):
+    """What a value must be."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+_NOTHING = object()
+"""in place of a value that is missing"""
+
+_Shape: TypeAlias = "_Rule | dict[str, _Shape]"
+_Fault: TypeAlias = tuple[str, str, Any]
+"""a key, what was expected there, what was found"""
+
+
+def _is_number(value: Any, low: float, high: float = math.inf) -> bool:
+    """Whether a value is a finite number in [low, high]; a whole number may be too large for a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= min(high, 1e300)
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        return value is None or bool(datetime.fromisoformat(value))
+    except (TypeError, ValueError):
+        return False
+
+
+def _counts(value: Any, names: Iterable[str], least: int) -> bool:
+    return isinstance(value, dict) and set(value) <= set(names) and all(is_whole(n, least) for n in value.values())
+
+
+_TEXT = _Rule("text", lambda value: isinstance(value, str))
+_COUNT = _Rule("a whole number of at least 0", lambda value: is_whole(value, 0))
+_POSITIVE = _Rule("a whole number of at least 1", lambda value: is_whole(value, 1))
+_NUMBER = _Rule("a finite number of at least 0", lambda value: _is_number(value, 0))
+_RATE = _Rule("a number from 0 to 1", lambda value: _is_number(value, 0, 1))
+_PROPENSITY = _Rule(
+    "a number above 0 and up to 1, or null", lambda value: value is None or (_is_number(value, 0, 1) and value > 0)
+)
+_OBJECT = _Rule("an object", lambda value: isinstance(value, dict))
+_TIME = _Rule("a time like 2019-11-24T00:00:00+00:00, or null", _is_time)
+
+_LOG: dict[str, _Shape] = {
+    "policy": _TEXT,
+    "campaign": _TEXT,
+    "items": _POSITIVE,
+    "parts": _Rule(
+        "a list of whole numbers of at least 1",
+        lambda value: isinstance(value, list) and bool(value) and all(is_whole(rows, 1) for rows in value),
+    ),
+    "source": _OBJECT,
+    "contents": {
+        "items": _POSITIVE,
+        "rows": _POSITIVE,
+        "clicks": _COUNT,
+        "propensity_low": _PROPENSITY,
+        "propensity_high": _PROPENSITY,
+        "inverse_propensities": _NUMBER,
+        "affinity_high": _NUMBER,
+        "positions": _Rule(
+            f"the number of events at each position, 1 to {MOST_POSITIONS}",
+            lambda value: _counts(value, map(str, range(1, MOST_POSITIONS + 1)), 1) and bool(value),
+        ),
+        "missing": _Rule("the number of missing values of columns", lambda value: _counts(value, EVENTS.names, 0)),
+        "categories": _Rule(
+            f"the number of categories of {', '.join(USER_FEATURES)}",
+            lambda value: _counts(value, USER_FEATURES, 0) and len(value) == len(USER_FEATURES),
+        ),
+        "users": _POSITIVE,
+        "first_time": _TIME,
+        "last_time": _TIME,
+        "in_order": _Rule("true or false", lambda value: isinstance(value, bool)),
+    },
+}
+_OPTIONAL: dict[str, _Shape] = {
+    "skipped": {
+        "rows": _COUNT,
+        "first": _Rule(
+            "a list of texts", lambda value: isinstance(value, list) and all(isinstance(text, str) for text in value)
+        ),
+    },
+    "world": {"arguments": _OBJECT, "ctr": dict.fromkeys(("logging", "uniform", "best"), _RATE)},
+}
+
+
+def _faults(log: dict[str, Any]) -> Iterator[_Fault]:
+    """What is wrong with a description, the shape first: then the numbers can be compared."""
+    yield from _misshapen("", log, {**_LOG, **{name: shape for name, shape in _OPTIONAL.items() if name in log}})
+    unknown = set(log["contents"]) - set(_LOG["contents"])  # type: ignore[arg-type]
+    if unknown:
+        yield "contents", "no other statistics than those of this version", sorted(unknown)[0]
+    yield from _contradictions(log)
+
+
+def _misshapen(key: str, value: Any, shape: _Shape) -> Iterator[_Fault]:
+    if isinstance(shape, _Rule):
+        if not shape.holds(value):
+            yield key, shape.words, value
+    elif not isinstance(value, dict):
+        yield key, _OBJECT.words, value
+    else:
+        for name, part in shape.items():
+            inner = f"{key}.{name}" if key else name
+            if name not in value:
+                yield inner, "a value", _NOTHING
+            else:
+                yield from _misshapen(inner, value[name], part)
+
+
+def _contradictions(log: dict[str, Any]) -> Iterator[_Fault]:
+    """Numbers that contradict each other."""
+    counts = log["contents"]
+    rows, low, high = counts["rows"], counts["propensity_low"], counts["propensity_high"]
+    if counts["items"] != log["items"]:
+        yield "contents.items", f"{_short(log['items'])}, like items", counts["items"]
+    if rows != sum(log["parts"]):
+        yield "contents.rows", f"{_short(sum(log['parts']))}, the sum of parts", rows
+    if sum(counts["positions"].values()) != rows:
+        yield "contents.positions", f"{rows} events in all", sum(counts["positions"].values())
+    limited = {name: counts[name] for name in ("clicks", "users")}
+    for group in ("missing", "categories"):
+        limited |= {f"{group}.{name}": number for name, number in counts[group].items()}
+    for name, number in limited.items():
+        if number > rows:
+            yield f"contents.{name}", f"at most {rows}, one for each event", number
+    timeless = counts["missing"].get("timestamp", 0) == rows
+    for name in ("first_time", "last_time"):
+        if (counts[name] is None) != timeless:
+            yield f"contents.{name}", "null" if timeless else "a time", counts[name]
+    if (low is None) != (high is None) or (low is not None and low > high):
+        yield "contents.propensity_low", f"at most propensity_high, {high}", low
+    known = rows - counts["missing"].get("propensity_score", 0)
+    bounds = (0.0, 0.0) if low is None else (known / high, known / low)
+    if not bounds[0] * (1 - 1e-6) <= counts["inverse_propensities"] <= bounds[1] * (1 + 1e-6):
+        yield "contents.inverse_propensities", f"{bounds[0]:g} to {bounds[1]:g}", counts["inverse_propensities"]
+
+
+def _check_extremes(path: Address, counts: Mapping[str, Any], footers: list[pq.FileMetaData]) -> None:
+    """Compare the extremes in log.json with those in the footers of the events, where a footer has them.
+
+    Values that no event may have are left to the reader, which names their row group.
+    """
+    positions = [int(position) for position in counts["positions"]]
+    stated = {
+        "propensity_score": ("propensity_low and propensity_high", counts["propensity_low"], counts["propensity_high"]),
+        "position": ("positions", min(positions), max(positions)),
+        "affinity": ("affinity_high", None, counts["affinity_high"]),
+    }
+    allowed = {"propensity_score": (0, 1), "position": (0, MOST_POSITIONS), "affinity": (-1, math.inf)}
+    found: dict[str, list[Any]] = {name: [] for name in stated}
+    for footer in footers:
+        for group in range(footer.num_row_groups):
+            for column in map(footer.row_group(group).column, range(footer.num_columns)):
+                name = column.path_in_schema.partition(".")[0]
+                ends = column.statistics
+                # a column of another type is the reader's to name
+                if name in found and ends is not None and ends.has_min_max and isinstance(ends.min, int | float):
+                    found[name] += [ends.min, ends.max]
+    for name, (key, low, high) in stated.items():
+        ends, (above, most) = found[name], allowed[name]
+        if not ends or not above < min(ends) <= max(ends) <= most:
+            continue
+        if max(ends) != high or (name != "affinity" and min(ends) != low):
+            stated_here = f"{low} to {high}" if name != "affinity" else f"{high}"
+            raise InputError(
+                f"{path / LOG_FILE}, contents.{key}: it says {stated_here}, but the column {name} of the events has "
+                f"{min(ends)} to {max(ends)}. Convert the log again."
+            )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _short(value: Any) -> str:
+    """A value for a message, cut if it is long."""
+    text = "nothing" if value is _NOTHING else json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
