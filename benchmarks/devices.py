@@ -17,11 +17,12 @@ from benchmarks.replay import agent, simulated
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.environments import Synthetic
 from nl_lightning.rollout.data import BanditData
-from replay import Features, Log
+from replay import Log
 from replay.evaluation.evaluator import Evaluation
 from replay.evaluation.processes import Processes
 from replay.evaluation.shards import LogData
 from replay.protocol.events import ReplaySettings
+from replay.protocol.fitting import fit_features
 
 
 class Team:
@@ -123,7 +124,7 @@ def frozen(rows: int, rounds: int = 7) -> list[Row]:
 def evaluating(path: str, size: int) -> Callable[[], float]:
     """Seconds of one ``trainer.test``, shared among so many processes, which begin together."""
     log = Log(path)
-    asked, features, setting = agent(), Features.fit(log), ReplaySettings("affinity", 5, None, 0)
+    asked, features, setting = agent(), fit_features(log), ReplaySettings("affinity", 5, None, 0)
     tester = Processes(devices=size).trainer()
 
     def work() -> float:

@@ -13,20 +13,22 @@ import torch
 from benchmarks.measure import Row, interleaved, peak_memory, trainer
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.rollout.data import BanditData
-from replay import Features, Log, ReplayLog
+from replay import Log, ReplayLog
 from replay.evaluation.evaluate import evaluate
 from replay.formats.convert import convert_log
 from replay.formats.obd import sample
-from replay.logs.schema import ROW_GROUP
+from replay.logs.layout import ROW_GROUP
+from replay.logs.obd import AFFINITY, OBD
 from replay.logs.writer import LogWriter
 from replay.protocol.events import ReplaySettings
+from replay.protocol.fitting import fit_features
 from replay.simulation.simulated_world import SimulatedWorld
 
 
 def simulated(path: Path, rows: int) -> Log:
     """A log of the Open Bandit Dataset's shape."""
     world = SimulatedWorld(ctr=0.005)
-    writer = LogWriter(path, world.item_table(), {})
+    writer = LogWriter(path, OBD, world.item_table(), {})
     for start in range(0, rows, ROW_GROUP):
         writer.add(world.draw(start, min(ROW_GROUP, rows - start)), progress=start)
     writer.finish(policy="uniform", campaign="simulated")
@@ -44,7 +46,7 @@ def frozen(rows: int) -> list[Row]:
         log = simulated(Path(directory) / "log", rows)
         published = Path(directory) / "published.parquet"
         _write_published(log, published)
-        features, setting, asked = Features.fit(log), ReplaySettings("affinity", 5, None, 0), agent()
+        features, setting, asked = fit_features(log), ReplaySettings("affinity", 5, None, 0), agent()
 
         def whole() -> None:
             evaluate(asked, features, log, setting)
@@ -88,7 +90,9 @@ def _write_published(log: Log, path: Path) -> None:
     for group in log.groups:
         events, table = log.events(group), log.read(group)
         dense = np.zeros((group.rows, log.n_items), dtype=np.float32)
-        dense[events.affinity_owner, events.affinity_item] = events.affinity
+        value, liked = events.pair[AFFINITY]
+        assert liked is not None
+        dense[liked.owner, liked.values] = value.values
         table = table.drop_columns(["affinity_item", "affinity"])
         for item in range(log.n_items):
             table = table.append_column(f"user-item_affinity_{item}", pa.array(dense[:, item]))
@@ -142,7 +146,7 @@ def memory(*lengths: int) -> list[Row]:
 
 def evaluating(path: str) -> None:
     log = Log(path)
-    evaluate(agent(), Features.fit(log), log, ReplaySettings("affinity", 5, None, 0))
+    evaluate(agent(), fit_features(log), log, ReplaySettings("affinity", 5, None, 0))
 
 
 def learning_on(path: str) -> None:

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from replay.learning import ReplayLog
     from replay.logs.reader import Log
+    from replay.logs.schema import Schema
     from replay.protocol.features import Features
+    from replay.protocol.fitting import fit_features
     from replay.simulation.ground_truth import Online
 
-__all__ = ["Features", "Log", "Online", "ReplayLog"]
+__all__ = ["Features", "Log", "Online", "ReplayLog", "Schema", "fit_features"]
 
 _MODULES = {
     "Features": "replay.protocol.features",
     "Log": "replay.logs.reader",
     "Online": "replay.simulation.ground_truth",
     "ReplayLog": "replay.learning",
+    "Schema": "replay.logs.schema",
+    "fit_features": "replay.protocol.fitting",
 }
 
 

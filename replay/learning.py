@@ -21,7 +21,8 @@ from replay.logs.digest import digest
 from replay.logs.reader import Log
 from replay.protocol.candidates import Protocol, check_protocol
 from replay.protocol.events import CandidateEvents, CandidateGroup, LogCursor, ReplaySettings
-from replay.protocol.features import DIM, Features
+from replay.protocol.features import Features
+from replay.protocol.fitting import feature_dim, features_from_state, fit_features
 from replay.protocol.rejection import Rule, check_rule, floor_note
 
 __all__ = ["CACHE_BYTES", "ReplayLog"]
@@ -51,8 +52,6 @@ class ReplayLog(LoggedEnvironment):
         seed: seed of the candidate sets and of the propensity correction; all replicas see the same.
     """
 
-    dim = DIM
-
     def __init__(
         self,
         log: str | None = None,
@@ -67,11 +66,12 @@ class ReplayLog(LoggedEnvironment):
         if fit_rows is not None:
             check_whole(1, fit_rows=fit_rows)
         self.log = Log(bundled_log() if log is None else log)
-        self.arms = check_protocol(candidates, arms, self.log.n_items)
+        self.arms = check_protocol(candidates, arms, self.log)
         self.rejection = rejection
-        c = check_rule(rejection, propensity_floor, self.log.statistics, str(self.log.path))
+        c = check_rule(rejection, propensity_floor, self.log)
         self.setting = ReplaySettings(candidates, self.arms, c, seed)
         self.fit_rows = fit_rows
+        self.dim = feature_dim(self.log)
         self.features: Features | None = None
         self._places: list[LogCursor] = []
 
@@ -125,7 +125,7 @@ class ReplayLog(LoggedEnvironment):
             )
         self.features, self._moved = None, None
         if state["features"] is not None:
-            self.features = Features.from_state_dict(state["features"])
+            self.features = features_from_state(state["features"])
             self.features.check(self.log)
         self._unseen = dict(state["unseen"])
         for place, replica in zip(self._places, self.share.replicas, strict=True):
@@ -172,10 +172,10 @@ class ReplayLog(LoggedEnvironment):
             self._shown.move_to_end(number)
             return self._shown[number]
         if self.features is None:
-            self.features = Features.fit(self.log, self.fit_rows)
+            self.features = fit_features(self.log, self.fit_rows)
         group = self.log.groups[number]
-        events, unseen = CandidateEvents.read(self.log, group, self.features, self.setting)
-        self._unseen[number] = (unseen.unseen, unseen.missing)
+        events, encoded = CandidateEvents.read(self.log, group, self.features, self.setting)
+        self._unseen[number] = (encoded.unseen, encoded.missing)
         in_set = events.logged >= 0
         thinned = in_set & ~events.kept
         index = (in_set & ~thinned).nonzero().flatten()
@@ -209,7 +209,8 @@ class ReplayLog(LoggedEnvironment):
         length = torch.tensor([lengths[replica] for replica in shown], device=device)
         padding = torch.arange(padded, device=device) >= length.unsqueeze(1)
         return Deal(
-            arms=self._moved_features().arms(events.codes, events.position, events.item, events.affinity),
+            arms=events.arms(self._moved_features()),
+            mask=events.mask,
             reward=events.click.to(self.like).unsqueeze(-1).expand(-1, -1, self.arms),
             logged=events.logged.masked_fill(padding, -1),
             event=events.row,

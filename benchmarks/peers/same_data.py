@@ -9,6 +9,7 @@ from benchmarks.replay import simulated
 from nl_lightning.environments import Synthetic
 from replay import Log
 from replay.formats.sample import bundled_log
+from replay.logs.obd import POSITION, USER_FEATURES
 
 
 def write_rounds(directory: Path, seeds: list[int], rounds: int) -> None:
@@ -34,12 +35,15 @@ def write_simulated(directory: Path, rows: int) -> None:
 def _write_events(log: Log, path: Path) -> None:
     parts = [log.events(group) for group in log.groups]
     # Which categories there are is the same in all parts of a log, but a part lists those that it has.
-    names = [sorted({value for part in parts for value in part.users[feature][1]}) for feature in range(4)]
+    names = {
+        name: sorted({value for part in parts for value in part.categorical[name].values}) for name in USER_FEATURES
+    }
     columns = []
-    for feature, known in enumerate(names):
+    for name, known in names.items():
         number = {value: place for place, value in enumerate(known)}
         codes = [
-            np.array([number[value] for value in part.users[feature][1]])[part.users[feature][0]] for part in parts
+            np.array([number[value] for value in part.categorical[name].values])[part.categorical[name].codes]
+            for part in parts
         ]
         # As obp's own preprocessing does: booleans, and of each feature one category is left out.
         columns.append(np.eye(len(known), dtype=bool)[np.concatenate(codes), 1:])
@@ -47,7 +51,7 @@ def _write_events(log: Log, path: Path) -> None:
         path,
         context=np.concatenate(columns, axis=1),
         action=np.concatenate([part.item for part in parts]),
-        position=np.concatenate([part.position for part in parts]) - 1,
+        position=np.concatenate([part.numeric[POSITION] for part in parts]) - 1,
         reward=np.concatenate([part.click for part in parts]).astype(int),
         propensity=np.concatenate([part.propensity for part in parts]),
         n_items=log.n_items,

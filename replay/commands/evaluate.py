@@ -37,6 +37,7 @@ from replay.formats.sample import bundled_log
 from replay.logs.reader import Log
 from replay.protocol.candidates import PROTOCOLS, check_protocol
 from replay.protocol.events import ReplaySettings
+from replay.protocol.obd_features import ObdFeatures
 from replay.protocol.rejection import RULES, check_rule
 
 __all__ = ["add_arguments", "run"]
@@ -114,6 +115,7 @@ def run(options: argparse.Namespace) -> None:
     _save(result, options.output)
     if options.obp:
         try:
+            assert isinstance(features, ObdFeatures)
             result["obp"] = bridge.off_policy_estimates(agent, features, log, settings, draws)
         except ValueError as error:
             raise InputError(f"obp cannot evaluate this log: {error}") from error
@@ -136,8 +138,8 @@ def _settings(options: argparse.Namespace, log: Log, trained: dict[str, Any]) ->
     check_whole(2, draws=options.draws)
     protocol = options.candidates or trained["candidates"]
     arms = min(trained["arms"], log.n_items) if options.arms is None else options.arms
-    arms = check_protocol(protocol, arms, log.n_items)
-    c = check_rule(options.rejection, options.propensity_floor, log.statistics, str(log.path))
+    arms = check_protocol(protocol, arms, log)
+    c = check_rule(options.rejection, options.propensity_floor, log)
     return ReplaySettings(protocol, arms, c, options.seed)
 
 

@@ -9,7 +9,7 @@ examples:
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -19,7 +19,8 @@ from rich.text import Text
 from nl_lightning.core.statistics import CLICK_LEVEL, wilson
 from replay.logs.address import Address, address, size
 from replay.logs.description import check_files, read_description
-from replay.logs.schema import EVENTS_FILES, ITEMS_FILE, LOG_FILE
+from replay.logs.layout import EVENTS_FILES, ITEMS_FILE, LOG_FILE
+from replay.logs.schema import Schema
 from replay.logs.statistics import LogStatistics
 
 __all__ = ["add_arguments", "run"]
@@ -57,16 +58,21 @@ def _lines(path: Address, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     low, high = wilson(counts.clicks, counts.rows, CLICK_LEVEL)
     yield "CTR", f"{counts.ctr:.4%} ({CLICK_LEVEL:.0%} interval {low:.4%} to {high:.4%})"
     yield "logging", "uniform" if counts.uniform else "not uniform, judging by its propensities"
-    missing = counts.missing.get("propensity_score", 0)
+    schema = Schema.from_dict(log["schema"], stored=True)
+    missing = counts.missing.get(schema.propensity_column, 0)
     if counts.propensity_low is None:
         yield "propensities", "none"
     else:
         yield "propensities", f"{counts.propensity_low:.6g} to {counts.propensity_high:.6g}, {missing:,} missing"
-    yield "items", f"{log['items']:,}"
-    yield "events by position", _pairs({str(k): n for k, n in sorted(counts.positions.items())})
-    yield "user profiles", f"{counts.users:,}"
-    yield "categories", _pairs(counts.categories)
-    yield "highest affinity", f"{counts.affinity_high:g}"
+    if schema.logging == "estimated":
+        yield "", "The propensities are estimated: every result of this log rests on that estimate."
+    yield "actions", f"{log['items']:,}"
+    if counts.candidates:
+        yield "candidates", f"{counts.candidates[0]:,} to {counts.candidates[1]:,} an event"
+    yield "numeric columns", _ranges(counts.numeric) or "none"
+    yield "categories", _pairs(counts.categories) or "none"
+    if schema.pair:
+        yield "features of event and action", _ranges(counts.pair)
     yield "missing values", _pairs(counts.missing) or "none"
     order = "in order" if counts.in_order else "not in order"
     yield "time", f"{counts.first_time} to {counts.last_time}, {order}" if counts.first_time else "unknown"
@@ -74,6 +80,10 @@ def _lines(path: Address, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "skipped rows", "\n".join([f"{skipped['rows']:,}", *skipped["first"]])
     files = [path / LOG_FILE, path / ITEMS_FILE, *path.glob(EVENTS_FILES)]
     yield "files", f"{len(files)}, {sum(map(size, files)):,} bytes"
+
+
+def _ranges(extremes: Mapping[str, Sequence[float]]) -> str:
+    return "\n".join(f"{name}: {low:g} to {high:g}" for name, (low, high) in extremes.items())
 
 
 def _pairs(counts: Mapping[str, int]) -> str:

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nl_lightning.core.whole import check_whole
 from replay.logs.description import read_description
-from replay.logs.schema import MOST_POSITIONS
+from replay.logs.obd import MOST_POSITIONS
 from replay.logs.statistics import LogStatistics
 from replay.simulation.simulate import make_log
 from replay.simulation.simulated_world import POLICIES, SimulatedWorld

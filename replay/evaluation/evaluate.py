@@ -18,7 +18,9 @@ from replay.evaluation.processes import ONE, Processes, ending_together
 from replay.evaluation.shards import LogData
 from replay.logs.reader import Log
 from replay.protocol.events import ReplaySettings
-from replay.protocol.features import Features, digest
+from replay.protocol.features import Features
+from replay.protocol.fitting import features_from_state
+from replay.protocol.obd_features import ObdFeatures, digest
 from replay.protocol.rejection import floor_note
 from replay.simulation.ground_truth import exact_ctr
 from replay.simulation.simulated_world import SimulatedWorld
@@ -54,7 +56,7 @@ def load(checkpoint: Path, model: type[Agent] | None = None, **own: Any) -> tupl
         environment = stored.get(BanditData.__qualname__, {}).get("environment", {})
         if not environment.get("features"):
             raise InputError(f"{checkpoint} holds an agent that was not trained on a log: it has no features of a log.")
-        features = Features.from_state_dict(environment["features"])
+        features = features_from_state(environment["features"])
         settings = {name: environment["settings"][name] for name in ("candidates", "arms")}
     return from_checkpoint(chosen, checkpoint, stored, own), features, settings
 
@@ -107,7 +109,7 @@ def describe(evaluation: Evaluation, log: Log, settings: ReplaySettings) -> dict
     # an exact value needs the scores to decide: an agent or a rule with a choice of its own has none
     decided = not overridden(agent, Agent, "act", "choose", "score", "best")
     decided = decided and not overridden(agent.exploration, Exploration, "choose")
-    if "world" in log.description and decided:
+    if "world" in log.description and decided and isinstance(features, ObdFeatures):
         world = SimulatedWorld.from_description(log.description)
         exact = exact_ctr(agent, features, world, settings.protocol, settings.arms, draws=200).tolist()
     replicas = []
@@ -161,7 +163,8 @@ def _notes(result: dict[str, Any], evaluation: Evaluation, log: Log) -> list[str
     unknown = evaluation.counts.compute().unknown
     if unknown:
         notes.append(f"{unknown:,} values of user features are missing or unknown to the agent; they count as zeros.")
-    if evaluation.features.items_digest != digest(log.items):
+    features = evaluation.features
+    if isinstance(features, ObdFeatures) and features.items_digest != digest(log.items):
         notes.append("The items of this log have other features than those of training; the agent uses the latter.")
     if result["candidates"] == "affinity":
         notes.append(

@@ -1,7 +1,7 @@
 """Evaluate a frozen agent on a log of any length, in one pass.
 
 An agent that does not learn gives an arm the same mean and bonus every time, and most arms of a log occur many times:
-the same kind of user, position and item, without affinity. Those are computed once and then looked up. Others are
+the same context and action, without a pair feature. Those are computed once and then looked up. Others are
 computed when they occur.
 """
 
@@ -27,7 +27,7 @@ __all__ = [
     "KEPT_ARMS",
     "LOOKUP_ENTRIES",
     "SCORES_AT_ONCE",
-    "WHOLE_AFFINITIES",
+    "WHOLE_PAIRS",
     "Evaluation",
     "FrozenAgent",
     "batch_size",
@@ -39,8 +39,8 @@ __all__ = [
 SCORES_AT_ONCE = 2_000_000
 """Scores held in memory at a time, over all replicas."""
 
-WHOLE_AFFINITIES = 16
-"""Whole affinities below this can be looked up; in the Open Bandit Dataset others are rare."""
+WHOLE_PAIRS = 16
+"""Whole pair features below this can be looked up; in the Open Bandit Dataset others are rare."""
 
 LOOKUP_ENTRIES = 32_000_000
 """Lookup is used if there are at most this many different arms."""
@@ -94,51 +94,40 @@ class FrozenAgent:
     def __init__(self, agent: Agent, features: Features) -> None:
         self.agent = agent
         self.features = features.to(agent.network.weights[0])
-        self._contexts = self._number_users() * features.positions
-        entries = WHOLE_AFFINITIES * self._contexts * len(features.item)
+        # Each combination of codes has a number, the last column counting fastest.
+        sizes = torch.tensor((*features.radix, 1), device=agent.device)
+        strides = sizes.flip(0).cumprod(0).flip(0)
+        self._contexts, self._strides = int(strides[0]), strides[1:]
+        self._unknown = sizes[:-1] - 1
+        entries = WHOLE_PAIRS * self._contexts * features.n_items
         self._place: Tensor | None = None
-        if entries <= LOOKUP_ENTRIES:
-            # Where (affinity, user, position, item) stands among the known arms, -1 where it is not known. Nearly all
-            # affinities are 0: in this order the entries that are looked up lie side by side.
+        if entries <= LOOKUP_ENTRIES and features.is_discrete:
+            # Where (pair, context, action) stands among the known arms, -1 where it is not known. Nearly all pair
+            # features are 0: in this order the entries that are looked up lie side by side.
             self._place = torch.full((entries,), -1, dtype=torch.int32, device=agent.device)
         # the score, which is the same each time, or what Thompson sampling draws it from: mean and bonus
         columns = 1 if agent.exploration.is_per_arm else 2
         self._known = torch.empty(agent.replicas, 0, columns, dtype=torch.float64, device=agent.device)
         self._count = 0
 
-    def _number_users(self) -> int:
-        """Give each combination of the four categories a number below the result: a sum of four numbers.
-
-        A feature with C categories has C + 1 of them, the last one for what is unseen or missing.
-        """
-        rows, stride = len(self.features.user), 1
-        self._part_of_number = torch.zeros(rows, 4, dtype=torch.long, device="cpu")
-        start = 0
-        for feature, names in enumerate(self.features.categories):
-            self._part_of_number[start : start + len(names), feature] = torch.arange(len(names), device="cpu") * stride
-            self._part_of_number[-1, feature] = len(names) * stride
-            start, stride = start + len(names), stride * (len(names) + 1)
-        self._part_of_number = self._part_of_number.to(self.agent.device)
-        return stride
-
     def look_up(self, batch: CandidateEvents) -> Tensor:
         """(R, N, K, 1), the scores, or (R, N, K, 2), the means and bonuses of a Thompson agent"""
         if self._place is None:
             everything = torch.ones_like(batch.item, dtype=torch.bool)
             return self._compute(batch, *everything.nonzero(as_tuple=True)).unflatten(1, batch.item.shape)
-        number = self._part_of_number.gather(0, batch.codes).sum(1)
-        context = (number * self.features.positions + batch.position - 1).unsqueeze(1)
-        step = batch.affinity.long()
-        step_context = step.clamp_max(WHOLE_AFFINITIES - 1) * self._contexts + context
-        key = step_context * len(self.features.item) + batch.item
+        context = (batch.codes * self._strides).sum(1, keepdim=True)
+        pair = batch.pair[..., 0] if batch.pair.shape[-1] else batch.item.new_zeros(1, 1)
+        step = pair.long()
+        step_context = step.clamp(0, WHOLE_PAIRS - 1) * self._contexts + context
+        key = step_context * self.features.n_items + batch.item
         place = self._place[key]
-        # affinities that are no small whole numbers have no place
-        special = (batch.affinity != step) | (step >= WHOLE_AFFINITIES)
+        # pair features that are no small whole numbers have no place
+        special = ((pair != step) | (step >= WHOLE_PAIRS) | (step < 0)).expand_as(key)
         new = (place < 0) & ~special
         if new.any():
             self._learn_arms(batch, key, new)
             place = self._place[key]
-            special |= place < 0
+            special = special | (place < 0)
         found = self._known[:, place.clamp_min_(0).long()]
         if special.any():
             found[:, special] = self._compute(batch, *special.nonzero(as_tuple=True))
@@ -165,7 +154,7 @@ class FrozenAgent:
     def choices(self, batch: CandidateEvents, draws: int) -> Iterator[Tensor]:
         """(R, N), the chosen arms, one tensor a draw."""
         agent = self.agent
-        values = None if agent.own_choice else self.look_up(batch)
+        values = None if agent.own_choice else self._masked(self.look_up(batch), batch.mask)
         rows = batch.row.cpu()
         for draw in range(draws):
             noise = [agent.noise.of_rows(r, rows, batch.item.shape[1], draw) for r in range(agent.replicas)]
@@ -173,6 +162,16 @@ class FrozenAgent:
             drawn = [n for _, n in noise if n is not None]
             normal = torch.stack(drawn).to(agent.lam) if drawn else None
             yield self._asked(batch, uniform, normal) if values is None else self._best(values, uniform, normal)
+
+    def _masked(self, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Padding is never chosen: its score or its mean is minus infinity."""
+        if mask is not None:
+            values[..., 0].masked_fill_(~mask, -torch.inf)
+        return values
+
+    def unknown(self, batch: CandidateEvents) -> Tensor:
+        """(N, C): whether a value of the context is missing or was not seen by the fit of the features."""
+        return batch.codes == self._unknown
 
     def _best(self, values: Tensor, uniform: Tensor, normal: Tensor | None) -> Tensor:
         """(R, N): the chosen arms, given what was looked up."""
@@ -184,16 +183,20 @@ class FrozenAgent:
     def _asked(self, batch: CandidateEvents, uniform: Tensor, normal: Tensor | None) -> Tensor:
         """(R, N): the arms of an agent with a choice of its own, which is asked event by event."""
         agent = self.agent
-        arms = self.features.arms(batch.codes, batch.position, batch.item, batch.affinity)
+        arms = batch.arms(self.features)
         shown = arms.unsqueeze(0).expand(agent.replicas, *arms.shape)
+        mask = None if batch.mask is None else batch.mask.expand(agent.replicas, *batch.mask.shape)
         if "act" in agent.own_choice:
-            return torch.stack([ask(agent, event, None, None).arm for event in shown.unbind(1)], dim=1)
+            masks: Sequence[Tensor | None] = [None] * arms.shape[0] if mask is None else mask.unbind(1)
+            asked = zip(shown.unbind(1), masks, strict=True)
+            return torch.stack([ask(agent, event, of_event, None).arm for event, of_event in asked], dim=1)
         parts = []
         for start in range(0, arms.shape[0], _EVENTS_AT_ONCE):
             some = slice(start, start + _EVENTS_AT_ONCE)
             noise = (uniform[:, some], None if normal is None else normal[:, some])
-            views = agent.featurize(shown[:, some], noise=noise).unbind()
-            parts += [ask(agent, view.arms, None, view).arm for view in views]
+            views = agent.featurize(shown[:, some], None if mask is None else mask[:, some], noise=noise).unbind()
+            masks = [None] * len(views) if mask is None else mask[:, some].unbind(1)
+            parts += [ask(agent, view.arms, of_event, view).arm for view, of_event in zip(views, masks, strict=True)]
         return torch.stack(parts, dim=1)
 
     def _score(self, mean: Tensor, bonus: Tensor) -> Tensor:
@@ -204,8 +207,8 @@ class FrozenAgent:
         parts = []
         for start in range(0, len(event), _ARMS_AT_ONCE):
             e, k = event[start : start + _ARMS_AT_ONCE], slot[start : start + _ARMS_AT_ONCE]
-            item, affinity = batch.item[e, k].unsqueeze(1), batch.affinity[e, k].unsqueeze(1)
-            arms = self.features.arms(batch.codes[e], batch.position[e], item, affinity).squeeze(1)
+            item, pair = batch.item[e, k].unsqueeze(1), batch.pair[e, k].unsqueeze(1)
+            arms = self.features.arms(batch.codes[e], batch.numbers[e], item, pair).squeeze(1)
             mean, bonus = mean_and_bonus(self.agent, arms.unsqueeze(0).expand(self.agent.replicas, -1, -1))
             parts.append(torch.stack([mean, bonus], dim=-1) if self._known.shape[2] == 2 else self._score(mean, bonus))
         return torch.cat(parts, dim=1) if parts else self._known[:, :0]
@@ -249,7 +252,7 @@ class Evaluation(L.LightningModule):
         # Var(pi) of a mean over D draws, estimated by pi (1 - pi) / (D - 1)
         spread = probability * (1 - probability) / max(self.draws - 1, 1) * (batch.click / batch.propensity).square()
         self.estimates.update(batch.row, batch.click, match, batch.kept, weight, spread)
-        self.counts.update(batch.logged, batch.kept, batch.codes == len(self.features.user) - 1)
+        self.counts.update(batch.logged, batch.kept, self.frozen.unknown(batch))
 
     def on_test_epoch_end(self) -> None:
         """Sum over all processes; torchmetrics keeps the results."""

@@ -15,10 +15,11 @@ from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.types import Choice
 from replay.evaluation.evaluator import FrozenAgent, batches
+from replay.logs.obd import AFFINITY, OBD, POSITION
 from replay.logs.reader import Log
-from replay.protocol.candidates import candidates
+from replay.protocol.candidates import candidates, pair_values
 from replay.protocol.events import ReplaySettings
-from replay.protocol.features import USER_DIM, Features
+from replay.protocol.obd_features import USER_DIM, ObdFeatures
 
 try:
     from obp.dataset import OpenBanditDataset
@@ -53,7 +54,7 @@ class LogDataset(OpenBanditDataset):
     """
 
     log: Log = field(kw_only=True)
-    features: Features = field(kw_only=True)
+    features: ObdFeatures = field(kw_only=True)
 
     def __post_init__(self) -> None:
         self.load_raw_data()
@@ -64,7 +65,7 @@ class LogDataset(OpenBanditDataset):
         self._events = events
         self.data = np.empty((self.log.rows, 0))
         self.action = np.concatenate([part.item for part in events])
-        self.position = np.concatenate([part.position for part in events]) - 1
+        self.position = np.concatenate([part.numeric[POSITION] for part in events]) - 1
         self.reward = np.concatenate([part.click for part in events])
         self.pscore = np.concatenate([part.propensity for part in events])
         if np.isnan(self.pscore).any():
@@ -74,9 +75,10 @@ class LogDataset(OpenBanditDataset):
         features, n = self.features, self.log.n_items
         rows = []
         for events in self._events:
-            user = features.user[features.encode(events)[0]].sum(1)
-            position = features.scaled_position(torch.from_numpy(events.position)).unsqueeze(1)
-            affinity = candidates(events, "all", n, n, 0).affinity
+            arms = candidates(events, "all", n, self.log, 0)
+            user = features.users(features.encode(self.log, events, arms).codes)
+            position = features.scaled_position(torch.from_numpy(events.numeric[POSITION])).unsqueeze(1)
+            affinity = pair_values(events.pair[AFFINITY], events, arms, n)
             rows.append(torch.cat([user, position, features.scaled_affinity(affinity)], dim=1))
         self.context = torch.cat(rows).numpy()
         self.action_context = features.item.numpy()
@@ -96,7 +98,7 @@ class AgentPolicy(BaseContextualPolicy):
     dim: int = 0
     n_actions: int = 0
     agent: Agent = field(kw_only=True)
-    features: Features = field(kw_only=True)
+    features: ObdFeatures = field(kw_only=True)
 
     def __post_init__(self) -> None:
         if self.agent.replicas != 1:
@@ -131,7 +133,7 @@ class AgentPolicy(BaseContextualPolicy):
 
 def check_size(log: Log) -> None:
     """Raise an InputError if a log is too long for obp's arrays."""
-    entries = log.rows * log.n_items * log.positions
+    entries = log.rows * log.n_items * _positions(log)
     if entries > _ENTRIES:
         raise InputError(
             f"{log.path} has {log.rows:,} events: obp would need arrays of {entries:,} entries, and at most "
@@ -139,8 +141,14 @@ def check_size(log: Log) -> None:
         )
 
 
+def _positions(log: Log) -> int:
+    if log.schema != OBD:
+        raise InputError(f"The bridge to obp takes logs of the Open Bandit Dataset, and {log.path} is another log.")
+    return int(log.statistics.numeric[POSITION][1])
+
+
 def action_distribution(
-    agent: Agent, features: Features, log: Log, settings: ReplaySettings, draws: int = 1, replica: int = 0
+    agent: Agent, features: ObdFeatures, log: Log, settings: ReplaySettings, draws: int = 1, replica: int = 0
 ) -> tuple[NDArray[np.float64], float]:
     """The probabilities (events, items, positions) with which a frozen agent shows each item, and their standard error.
 
@@ -148,7 +156,7 @@ def action_distribution(
     entries, sqrt(p (1 - p) / draws). Other agents are deterministic, and the error is 0.
     """
     check_size(log)
-    distribution = np.zeros((log.rows, log.n_items, log.positions))
+    distribution = np.zeros((log.rows, log.n_items, _positions(log)))
     frozen = FrozenAgent(agent, features)
     for batch in batches(log, features, settings, agent.replicas):
         for chosen in frozen.choices(batch, draws):
@@ -163,7 +171,7 @@ def action_distribution(
 
 def off_policy_estimates(
     agent: Agent,
-    features: Features,
+    features: ObdFeatures,
     log: Log,
     settings: ReplaySettings,
     draws: int = 1,
@@ -178,7 +186,7 @@ def off_policy_estimates(
     distribution, error = action_distribution(agent, features, log, settings, draws, replica)
     model = RegressionModel(
         n_actions=log.n_items,
-        len_list=log.positions,
+        len_list=_positions(log),
         action_context=feedback["action_context"],
         base_model=LogisticRegression(max_iter=1000, C=1.0),
     )

@@ -10,7 +10,8 @@ from nl_lightning.core.errors import InputError
 from replay.formats.obd import ITEM_CONTEXT, find_log, fingerprint
 from replay.formats.obd_rows import CsvBlock, Damage, ObdRows
 from replay.logs.description import read_description
-from replay.logs.schema import LOG_FILE
+from replay.logs.layout import LOG_FILE
+from replay.logs.obd import OBD
 from replay.logs.writer import LogWriter, locked
 
 __all__ = ["MAX_LISTED", "ON_ERROR", "PREFETCH", "convert_log", "is_converted"]
@@ -48,7 +49,7 @@ def convert_log(
     if _holds(target, origin):
         return
     with locked(target):
-        writer = LogWriter(target, rows.items, origin)
+        writer = LogWriter(target, OBD, rows.items, origin)
         resumed = writer.progress or {"offset": rows.start, "line": 2, "skipped": {"rows": 0, "first": []}}
         skipped: dict[str, Any] = resumed["skipped"]
         for block, (events, damages) in _prefetched(rows.events, rows.blocks(resumed["offset"], resumed["line"])):

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from nl_lightning.core.errors import InputError
-from replay.logs.schema import ITEM_FEATURES, ITEM_NUMBER, ITEMS, USER_FEATURES
+from replay.logs.obd import ITEM_FEATURES, ITEM_NUMBER, ITEMS, USER_FEATURES
 
 __all__ = [
     "AFFINITY",

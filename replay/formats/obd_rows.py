@@ -16,7 +16,7 @@ from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
 from nl_lightning.core.errors import InputError
 from replay.formats.obd import AFFINITY, COLUMNS, ITEM_CONTEXT, check_columns, read_header, read_items
-from replay.logs.schema import EVENTS, MOST_POSITIONS, USER_FEATURES
+from replay.logs.obd import EVENTS, MOST_POSITIONS, USER_FEATURES
 
 __all__ = ["BLOCK", "FEW", "MAY_BE_EMPTY", "NUMBERS", "PIECE", "CsvBlock", "Damage", "ObdRows", "Range"]
 

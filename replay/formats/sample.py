@@ -9,7 +9,7 @@ from pathlib import Path
 from nl_lightning.core.errors import InputError
 from replay.formats.convert import convert_log
 from replay.formats.obd import sample
-from replay.logs.schema import LOG_FILE, VERSION
+from replay.logs.layout import LOG_FILE, VERSION
 
 __all__ = ["bundled_log"]
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -12,16 +12,8 @@ import pyarrow.parquet as pq
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.whole import is_whole
 from replay.logs.address import Address, list_files, open_parquet
-from replay.logs.schema import (
-    EVENTS,
-    EVENTS_FILES,
-    FORMAT,
-    ITEMS_FILE,
-    LOG_FILE,
-    MOST_POSITIONS,
-    USER_FEATURES,
-    VERSION,
-)
+from replay.logs.layout import EVENTS_FILES, FORMAT, ITEMS_FILE, LOG_FILE, VERSION
+from replay.logs.schema import Schema
 
 __all__ = ["check_files", "read_description"]
 
@@ -44,6 +36,8 @@ def read_description(path: Address) -> dict[str, Any]:
             f"{file} has version {_short(log.get('version'))} of the format, expected version {VERSION}. "
             "Convert the log again."
         )
+    if "schema" in log and isinstance(log["schema"], dict):
+        Schema.from_dict(log["schema"], f"{file}, schema", stored=True)
     for key, expected, got in _faults(log):
         raise InputError(f"{file}, {key}: expected {expected}, got {_short(got)}. Convert the log again.")
     return log
@@ -69,7 +63,7 @@ def check_files(path: Address, log: Mapping[str, Any]) -> None:
     for file in list_files(path, EVENTS_FILES):
         if file.name not in expected:
             raise InputError(f"{file} does not belong to this log: {LOG_FILE} does not list it. Remove it.")
-    _check_extremes(path, log["contents"], footers[:-1])
+    _check_extremes(path, log, footers[:-1])
 
 
 def _find(path: Address) -> Address:
@@ -121,8 +115,18 @@ def _is_time(value: Any) -> bool:
         return False
 
 
-def _counts(value: Any, names: Iterable[str], least: int) -> bool:
-    return isinstance(value, dict) and set(value) <= set(names) and all(is_whole(n, least) for n in value.values())
+def _is_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(is_whole(number, 0) for number in value.values())
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether a value is a pair of finite numbers in order."""
+    numbers = isinstance(value, list) and len(value) == 2 and all(_is_number(number, -1e300) for number in value)
+    return bool(numbers and value[0] <= value[1])
+
+
+def _is_extremes(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_pair, value.values()))
 
 
 _TEXT = _Rule("text", lambda value: isinstance(value, str))
@@ -137,6 +141,7 @@ _OBJECT = _Rule("an object", lambda value: isinstance(value, dict))
 _TIME = _Rule("a time like 2019-11-24T00:00:00+00:00, or null", _is_time)
 
 _LOG: dict[str, _Shape] = {
+    "schema": _OBJECT,
     "policy": _TEXT,
     "campaign": _TEXT,
     "items": _POSITIVE,
@@ -152,17 +157,15 @@ _LOG: dict[str, _Shape] = {
         "propensity_low": _PROPENSITY,
         "propensity_high": _PROPENSITY,
         "inverse_propensities": _NUMBER,
-        "affinity_high": _NUMBER,
-        "positions": _Rule(
-            f"the number of events at each position, 1 to {MOST_POSITIONS}",
-            lambda value: _counts(value, map(str, range(1, MOST_POSITIONS + 1)), 1) and bool(value),
+        "uniform_rows": _COUNT,
+        "numeric": _Rule("the lowest and the highest value of columns", lambda value: _is_extremes(value)),
+        "pair": _Rule("the lowest and the highest value of columns", lambda value: _is_extremes(value)),
+        "candidates": _Rule(
+            "the lowest and the highest number of candidates, or null",
+            lambda value: value is None or (_is_pair(value) and all(is_whole(number, 1) for number in value)),
         ),
-        "missing": _Rule("the number of missing values of columns", lambda value: _counts(value, EVENTS.names, 0)),
-        "categories": _Rule(
-            f"the number of categories of {', '.join(USER_FEATURES)}",
-            lambda value: _counts(value, USER_FEATURES, 0) and len(value) == len(USER_FEATURES),
-        ),
-        "users": _POSITIVE,
+        "missing": _Rule("the number of missing values of columns", lambda value: _is_counts(value)),
+        "categories": _Rule("the number of categories of columns", lambda value: _is_counts(value)),
         "first_time": _TIME,
         "last_time": _TIME,
         "in_order": _Rule("true or false", lambda value: isinstance(value, bool)),
@@ -211,55 +214,74 @@ def _contradictions(log: dict[str, Any]) -> Iterator[_Fault]:
         yield "contents.items", f"{_short(log['items'])}, like items", counts["items"]
     if rows != sum(log["parts"]):
         yield "contents.rows", f"{_short(sum(log['parts']))}, the sum of parts", rows
-    if sum(counts["positions"].values()) != rows:
-        yield "contents.positions", f"{rows} events in all", sum(counts["positions"].values())
-    limited = {name: counts[name] for name in ("clicks", "users")}
+    limited = {name: counts[name] for name in ("clicks", "uniform_rows")}
     for group in ("missing", "categories"):
         limited |= {f"{group}.{name}": number for name, number in counts[group].items()}
     for name, number in limited.items():
         if number > rows:
             yield f"contents.{name}", f"at most {rows}, one for each event", number
-    timeless = counts["missing"].get("timestamp", 0) == rows
+    schema = Schema.from_dict(log["schema"], stored=True)
+    for group, columns in _columns(schema).items():
+        unknown = sorted(set(counts[group]) - set(columns))
+        if unknown:
+            yield f"contents.{group}", f"columns among {', '.join(columns) or 'none'}", unknown[0]
+    if (counts["candidates"] is None) != (schema.candidates is None):
+        yield "contents.candidates", "numbers" if schema.candidates else "null", counts["candidates"]
+    timeless = schema.timestamp is None or counts["missing"].get(schema.timestamp, 0) == rows
     for name in ("first_time", "last_time"):
         if (counts[name] is None) != timeless:
             yield f"contents.{name}", "null" if timeless else "a time", counts[name]
     if (low is None) != (high is None) or (low is not None and low > high):
         yield "contents.propensity_low", f"at most propensity_high, {high}", low
-    known = rows - counts["missing"].get("propensity_score", 0)
+    known = rows - counts["missing"].get(schema.propensity_column, 0)
     bounds = (0.0, 0.0) if low is None else (known / high, known / low)
     if not bounds[0] * (1 - 1e-6) <= counts["inverse_propensities"] <= bounds[1] * (1 + 1e-6):
         yield "contents.inverse_propensities", f"{bounds[0]:g} to {bounds[1]:g}", counts["inverse_propensities"]
 
 
-def _check_extremes(path: Address, counts: Mapping[str, Any], footers: list[pq.FileMetaData]) -> None:
+def _columns(schema: Schema) -> dict[str, tuple[str, ...]]:
+    """The columns that each group of statistics may speak of."""
+    everything = (*schema.source_columns, schema.propensity_column, *map(schema.sparse_items, schema.pair))
+    context = schema.context
+    return {
+        "numeric": context.numeric,
+        "pair": schema.pair,
+        "categories": context.categorical,
+        "missing": everything,
+    }
+
+
+def _check_extremes(path: Address, log: Mapping[str, Any], footers: list[pq.FileMetaData]) -> None:
     """Compare the extremes in log.json with those in the footers of the events, where a footer has them.
 
     Values that no event may have are left to the reader, which names their row group.
     """
-    positions = [int(position) for position in counts["positions"]]
-    stated = {
-        "propensity_score": ("propensity_low and propensity_high", counts["propensity_low"], counts["propensity_high"]),
-        "position": ("positions", min(positions), max(positions)),
-        "affinity": ("affinity_high", None, counts["affinity_high"]),
+    counts, schema = log["contents"], Schema.from_dict(log["schema"], stored=True)
+    propensity = schema.propensity_column
+    stated: dict[str, tuple[str, list[Any] | None]] = {
+        propensity: ("propensity_low and propensity_high", [counts["propensity_low"], counts["propensity_high"]]),
+        **{name: (f"numeric.{name}", counts["numeric"].get(name)) for name in schema.context.numeric},
+        **{name: (f"pair.{name}", counts["pair"].get(name)) for name in schema.pair},
     }
-    allowed = {"propensity_score": (0, 1), "position": (0, MOST_POSITIONS), "affinity": (-1, math.inf)}
     found: dict[str, list[Any]] = {name: [] for name in stated}
     for footer in footers:
         for group in range(footer.num_row_groups):
             for column in map(footer.row_group(group).column, range(footer.num_columns)):
-                name = column.path_in_schema.partition(".")[0]
+                name = column.path_in_schema.partition(".list.")[0]
                 ends = column.statistics
                 # a column of another type is the reader's to name
                 if name in found and ends is not None and ends.has_min_max and isinstance(ends.min, int | float):
                     found[name] += [ends.min, ends.max]
-    for name, (key, low, high) in stated.items():
-        ends, (above, most) = found[name], allowed[name]
-        if not ends or not above < min(ends) <= max(ends) <= most:
+    for name, (key, said) in stated.items():
+        ends = found[name]
+        if not ends or not all(map(math.isfinite, ends)):
             continue
-        if max(ends) != high or (name != "affinity" and min(ends) != low):
-            stated_here = f"{low} to {high}" if name != "affinity" else f"{high}"
+        if name == propensity and not 0 < min(ends) <= max(ends) <= 1:
+            continue
+        if said != [min(ends), max(ends)]:
+            words = "nothing" if said is None else f"{said[0]} to {said[1]}"
             raise InputError(
-                f"{path / LOG_FILE}, contents.{key}: it says {stated_here}, but the column {name} of the events has "
+                f"{path / LOG_FILE}, contents.{key}: it says {words}, but the column {name} of the events has "
                 f"{min(ends)} to {max(ends)}. Convert the log again."
             )
 

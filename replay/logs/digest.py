@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from replay.logs.address import Address, list_files, open_parquet, size
-from replay.logs.schema import EVENTS_FILES, ITEMS_FILE
+from replay.logs.layout import EVENTS_FILES, ITEMS_FILE
 
 __all__ = ["digest"]
 

@@ -1,9 +1,11 @@
 """Read a log one row group at a time, so that memory does not grow with its length."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from copy import copy
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -12,14 +14,12 @@ from numpy.typing import NDArray
 from nl_lightning.core.errors import InputError
 from replay.logs.address import Address, address, list_files, open_parquet, repair_hint
 from replay.logs.description import check_files, read_description
-from replay.logs.schema import EVENTS, EVENTS_FILES, ITEM_NUMBER, ITEMS, ITEMS_FILE, USER_FEATURES, check_schema
-from replay.logs.statistics import LogStatistics
+from replay.logs.layout import EVENTS_FILES, ITEMS_FILE, check_events, check_items
+from replay.logs.rows import parse_rows
+from replay.logs.schema import Schema
+from replay.logs.statistics import LogStatistics, StatisticsCounter
 
-__all__ = ["COLUMNS", "Events", "Log", "RowGroup"]
-
-
-COLUMNS = [name for name in EVENTS.names if name != "timestamp"]
-"""The columns that a replay reads. Times are not needed: the events are already in order."""
+__all__ = ["Categories", "Events", "Log", "Pairs", "Ragged", "RowGroup"]
 
 
 class RowGroup(NamedTuple):
@@ -31,9 +31,41 @@ class RowGroup(NamedTuple):
     first: int
     """the log's row that it starts with"""
     rows: int
+    skip: int = 0
+    """rows before the first one in the stored row group, which are not part of it"""
 
     def __str__(self) -> str:
         return f"{self.file}, row group {self.number}"
+
+
+class Categories(NamedTuple):
+    """A categorical column of N events."""
+
+    codes: NDArray[np.int64]
+    """(N,), -1 where the value is missing"""
+    values: list[str]
+
+
+class Ragged(NamedTuple):
+    """Lists of N events, one behind the other."""
+
+    length: NDArray[np.int64]
+    """(N,)"""
+    values: NDArray[Any]
+    """(sum of lengths,)"""
+
+    @property
+    def owner(self) -> NDArray[np.int64]:
+        """(sum of lengths,), the event that each value belongs to; ascending"""
+        return np.repeat(np.arange(len(self.length)), self.length)
+
+
+class Pairs(NamedTuple):
+    """A feature of (event, action) of N events."""
+
+    value: Ragged
+    item: Ragged | None
+    """the actions of the values; other actions have the value 0. None: a value for each candidate, in their order"""
 
 
 class Events(NamedTuple):
@@ -42,21 +74,17 @@ class Events(NamedTuple):
     rows: range
     """their rows in the log"""
     item: NDArray[np.int64]
-    """(N,)"""
-    position: NDArray[np.int64]
-    """(N,), counted from 1"""
+    """(N,), the number of the logged action"""
     click: NDArray[np.int64]
-    """(N,), 0 or 1"""
+    """(N,), the reward, 0 or 1"""
     propensity: NDArray[np.float64]
     """(N,), NaN where it is not known"""
-    users: list[tuple[NDArray[np.int64], list[str]]]
-    """for each user feature the index (N,) of its value, -1 where it is missing, and the list of values"""
-    affinity_owner: NDArray[np.int64]
-    """(A,), the event, counted within these, that each nonzero affinity belongs to; ascending"""
-    affinity_item: NDArray[np.int64]
-    """(A,)"""
-    affinity: NDArray[np.float32]
-    """(A,)"""
+    numeric: dict[str, NDArray[Any]]
+    """(N,), numeric columns of the context; NaN where a value is missing"""
+    categorical: dict[str, Categories]
+    candidates: Ragged | None
+    """numbers of the actions that could have been shown; None: all"""
+    pair: dict[str, Pairs]
 
 
 class Log:
@@ -70,46 +98,90 @@ class Log:
         self.path = address(path)
         self.description = read_description(self.path)
         check_files(self.path, self.description)
+        self.schema = Schema.from_dict(self.description["schema"], stored=True)
         self.statistics = LogStatistics.from_json(self.description["contents"])
-        self.items = _read_items(self.path / ITEMS_FILE)
+        self.items = _read_items(self.path / ITEMS_FILE, self.schema)
         self.groups: list[RowGroup] = []
+        first = 0
         for file in list_files(self.path, EVENTS_FILES):
             with _open(file) as parquet:
-                check_schema(parquet.schema_arrow, EVENTS, str(file))
+                check_events(parquet.schema_arrow, self.schema, str(file))
                 for number in range(parquet.metadata.num_row_groups):
                     rows = parquet.metadata.row_group(number).num_rows
-                    self.groups.append(RowGroup(file, number, self.rows, rows))
+                    self.groups.append(RowGroup(file, number, first, rows))
+                    first += rows
         if not self.rows:
             raise InputError(f"{self.path} is empty: there is no event to replay.")
 
     @property
     def rows(self) -> int:
-        return self.groups[-1].first + self.groups[-1].rows if self.groups else 0
+        """The number of events."""
+        return sum(group.rows for group in self.groups)
+
+    @property
+    def first_row(self) -> int:
+        """The first row, which is not 0 in a part of a log."""
+        return self.groups[0].first
 
     @property
     def n_items(self) -> int:
         return self.items.num_rows
 
     @property
-    def positions(self) -> int:
-        """The highest position in the log."""
-        return max(self.statistics.positions)
+    def actions(self) -> list[Any]:
+        """The names of the actions, in the order of their numbers."""
+        return self.items[self.schema.key].to_pylist()
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that a replay reads. Times are not needed: the events are already in order."""
+        schema = self.schema
+        named = [schema.action, schema.reward, schema.propensity_column, *schema.context]
+        listed = [schema.candidates] if schema.candidates else []
+        return [*named, *listed, *schema.pair, *(map(schema.sparse_items, schema.pair) if schema.sparse else ())]
+
+    def part(self, rows: str | None) -> "Log":
+        """A part of the log, given like a slice: ``0:5000`` or ``5000:``. Rows keep their numbers."""
+        if rows is None:
+            return self
+        start, stop = parse_rows(rows, self.first_row + self.rows, str(self.path))
+        part = copy(self)
+        part.groups = []
+        for group in self.groups:
+            low, high = max(start, group.first), min(stop, group.first + group.rows)
+            if low < high:
+                skip = group.skip + low - group.first
+                part.groups.append(group._replace(first=low, rows=high - low, skip=skip))
+        if not part.groups:
+            raise InputError(f"{self.path} has no row in {rows}: it has rows {self.first_row} to {stop - 1}.")
+        counter = StatisticsCounter(self.schema, self.n_items)
+        stored = [*self.columns, *filter(None, [self.schema.timestamp])]
+        for group in part.groups:
+            counter.add(self.read(group, stored))
+        part.statistics = counter.statistics
+        return part
+
+    @property
+    def missing_propensities(self) -> int:
+        return self.statistics.missing.get(self.schema.propensity_column, 0)
 
     @property
     def skipped(self) -> int:
         """The number of damaged rows that the conversion skipped."""
         return int(self.description.get("skipped", {}).get("rows", 0))
 
-    def read(self, group: RowGroup, columns: Sequence[str] = COLUMNS, use_threads: bool | None = None) -> pa.Table:
-        """Read columns of a row group as they are stored.
+    def read(self, group: RowGroup, columns: Sequence[str] | None = None, use_threads: bool | None = None) -> pa.Table:
+        """Read columns of a row group as they are stored, those of a replay if none are named.
 
         ``use_threads`` says whether pyarrow may decode columns in parallel. By default it does so if its thread pool
         has more than one thread (``pyarrow.cpu_count()``, which follows ``OMP_NUM_THREADS``).
         """
         threads = pa.cpu_count() > 1 if use_threads is None else use_threads
+        columns = self.columns if columns is None else list(columns)
         try:
             with _open(group.file) as parquet:
-                return parquet.read_row_group(group.number, columns=list(columns), use_threads=threads)
+                whole = parquet.read_row_group(group.number, columns=columns, use_threads=threads)
+                return whole.slice(group.skip, group.rows)
         except (pa.ArrowException, OSError) as error:
             raise InputError(
                 f"{group}, column {self._unreadable(group, columns)}: cannot be read ({error}). "
@@ -118,37 +190,90 @@ class Log:
 
     def events(self, group: RowGroup, use_threads: bool | None = None) -> Events:
         """Read the events of a row group and check their values."""
-        table = self.read(group, use_threads=use_threads).combine_chunks()
+        table, schema = self.read(group, use_threads=use_threads).combine_chunks(), self.schema
 
-        def numbers(name: str, dtype: type[np.generic]) -> np.ndarray:
+        def whole(name: str) -> NDArray[np.int64]:
             column = table[name].combine_chunks()
-            if column.null_count and name != "propensity_score":
+            if column.null_count:
                 raise InputError(f"{group}, column {name}: {column.null_count} values are missing.")
-            return column.to_numpy(zero_copy_only=False).astype(dtype)
+            return column.to_numpy(zero_copy_only=False).astype(np.int64)
 
-        item, position, click = (numbers(name, np.int64) for name in ("item_id", "position", "click"))
-        propensity = numbers("propensity_score", np.float64)
-        known = table["propensity_score"].combine_chunks().is_valid().to_numpy(zero_copy_only=False)
-        owner, affinity_item, affinity = _affinities(table, group)
-        _check(group, "item_id", item, (item >= 0) & (item < self.n_items), f"0 to {self.n_items - 1}")
-        _check(group, "position", position, (position >= 1) & (position <= self.positions), f"1 to {self.positions}")
-        _check(group, "click", click, (click == 0) | (click == 1), "0 or 1")
+        item, click = whole(schema.action), whole(schema.reward)
+        propensity = _floats(table[schema.propensity_column])
+        known = table[schema.propensity_column].combine_chunks().is_valid().to_numpy(zero_copy_only=False)
+        numeric = {name: _numbers(table[name]) for name in schema.context.numeric}
+        candidates = None
+        if schema.candidates:
+            candidates = _ragged(table[schema.candidates])
+        pair = {name: self._pairs(table, name) for name in schema.pair}
+        numbers = f"0 to {self.n_items - 1}"
+        _check(group, schema.action, item, (item >= 0) & (item < self.n_items), numbers)
+        _check(group, schema.reward, click, (click == 0) | (click == 1), "0 or 1")
         inside = (propensity > 0) & (propensity <= 1)
-        _check(group, "propensity_score", propensity, inside | ~known, "a number in (0, 1]")
-        inside = (affinity_item >= 0) & (affinity_item < self.n_items)
-        _check(group, "affinity_item", affinity_item, inside, f"0 to {self.n_items - 1}")
-        _check(group, "affinity", affinity, np.isfinite(affinity) & (affinity >= 0), "a number of at least 0")
+        _check(group, schema.propensity_column, propensity, inside | ~known, "a number in (0, 1]")
+        for name, values in numeric.items():
+            low, high = self.statistics.numeric.get(name, (np.nan, np.nan))
+            inside = (values >= low) & (values <= high)
+            _check(group, name, values, inside | np.isnan(values), f"{low:g} to {high:g}, or nothing")
+        if candidates is not None:
+            values = candidates.values
+            _check(group, str(schema.candidates), values, (values >= 0) & (values < self.n_items), numbers)
+            _check(group, str(schema.candidates), candidates.length, candidates.length > 0, "at least one action")
+        for name, found in pair.items():
+            self._check_pairs(group, name, found, candidates)
         return Events(
             rows=range(group.first, group.first + group.rows),
             item=item,
-            position=position,
             click=click,
             propensity=propensity,
-            users=[_categories(table[name], f"{group}, column {name}") for name in USER_FEATURES],
-            affinity_owner=owner,
-            affinity_item=affinity_item,
-            affinity=affinity,
+            numeric=numeric,
+            categorical={
+                name: _categories(table[name], f"{group}, column {name}") for name in schema.context.categorical
+            },
+            candidates=candidates,
+            pair=pair,
         )
+
+    def frame(self, group: RowGroup) -> pd.DataFrame:
+        """The events of a row group as a policy may see them: the source's columns that are known before the choice.
+
+        The index is the row in the log. Candidates are lists of the actions' names.
+        """
+        columns = list(self.schema.visible_columns)
+        stored = [name for name in columns if not (self.schema.sparse and name in self.schema.pair)]
+        table = self.read(group, stored)
+        if self.schema.candidates:
+            place = table.column_names.index(self.schema.candidates)
+            listed = table[self.schema.candidates].combine_chunks()
+            names = self.items[self.schema.key].combine_chunks().take(listed.flatten())
+            named = pa.ListArray.from_arrays(_offsets(listed), names)
+            table = table.set_column(place, self.schema.candidates, named)
+        frame = table.to_pandas()
+        frame.index = pd.RangeIndex(group.first, group.first + group.rows)
+        return frame
+
+    def _pairs(self, table: pa.Table, name: str) -> Pairs:
+        item = _ragged(table[self.schema.sparse_items(name)]) if self.schema.sparse else None
+        return Pairs(_ragged(table[name]), item)
+
+    def _check_pairs(self, group: RowGroup, name: str, pairs: Pairs, candidates: Ragged | None) -> None:
+        values, length = pairs.value.values, pairs.value.length
+        if pairs.item is not None:
+            listed = self.schema.sparse_items(name)
+            if (length != pairs.item.length).any():
+                raise InputError(f"{group}, columns {listed} and {name}: their lists differ in length.")
+            item = pairs.item.values
+            _check(group, listed, item, (item >= 0) & (item < self.n_items), f"0 to {self.n_items - 1}")
+        else:
+            expected = np.full_like(length, self.n_items) if candidates is None else candidates.length
+            wrong = np.flatnonzero(length != expected)
+            if len(wrong):
+                raise InputError(
+                    f"{group}, column {name}: an event with {expected[wrong[0]]} candidates has {length[wrong[0]]} "
+                    "values. The log is damaged; convert it again."
+                )
+        low, high = self.statistics.pair.get(name, (np.nan, np.nan))
+        _check(group, name, values, (values >= low) & (values <= high), f"{low:g} to {high:g}")
 
     def _unreadable(self, group: RowGroup, columns: Sequence[str]) -> str:
         """The first column that cannot be read on its own."""
@@ -168,41 +293,56 @@ def _open(file: Address) -> pq.ParquetFile:
         raise InputError(f"{file} is not a complete Parquet file ({error}). Convert the log again.") from error
 
 
-def _read_items(file: Address) -> pa.Table:
+def _read_items(file: Address, schema: Schema) -> pa.Table:
+    features = schema.action_features
     with _open(file) as parquet:
-        check_schema(parquet.schema_arrow, ITEMS, str(file))
+        check_items(parquet.schema_arrow, schema, str(file))
         try:
-            items = parquet.read(columns=ITEMS.names)
+            items = parquet.read(columns=[schema.key, *features])
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{file} cannot be read ({error}). Convert the log again.") from error
-    numbers = items[ITEM_NUMBER].to_numpy()
-    if not np.isfinite(numbers).all():
-        raise InputError(
-            f"{file}, column {ITEM_NUMBER}: expected finite numbers, got {numbers[~np.isfinite(numbers)][0]}."
-        )
-    if items["item_id"].to_pylist() != list(range(items.num_rows)):
-        raise InputError(f"{file}, column item_id: items must be numbered 0, 1, 2, ..., in this order.")
+    for name in features.numeric:
+        numbers = _floats(items[name].drop_null())
+        if not np.isfinite(numbers).all():
+            raise InputError(
+                f"{file}, column {name}: expected finite numbers, got {numbers[~np.isfinite(numbers)][0]}."
+            )
+    names = items[schema.key]
+    if names.null_count or len(names.unique()) != len(names):
+        raise InputError(f"{file}, column {schema.key}: every action must have a name of its own.")
     return items
 
 
-def _affinities(table: pa.Table, group: RowGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(owner, item, affinity) of the nonzero affinities."""
-    items, values = table["affinity_item"].combine_chunks(), table["affinity"].combine_chunks()
-    counts = pc.fill_null(pc.list_value_length(items), 0).to_numpy(zero_copy_only=False)
-    if (counts != pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)).any():
-        raise InputError(f"{group}, columns affinity_item and affinity: their lists differ in length.")
-    owner = np.repeat(np.arange(len(counts)), counts)
-    flat_items = items.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
-    return owner, flat_items, values.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+def _floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    return column.combine_chunks().to_numpy(zero_copy_only=False).astype(np.float64)
 
 
-def _categories(column: pa.ChunkedArray, place: str) -> tuple[NDArray[np.int64], list[str]]:
+def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Whole numbers as int64, others as float64, in which a missing value is NaN."""
+    if pa.types.is_integer(column.type) and not column.null_count:
+        return column.combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64)
+    return _floats(column)
+
+
+def _offsets(lists: pa.ListArray) -> pa.Array:
+    length = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return pa.array(np.concatenate([[0], np.cumsum(length)]), pa.int32())
+
+
+def _ragged(column: pa.ChunkedArray) -> Ragged:
+    lists = column.combine_chunks()
+    length = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    values = lists.flatten().to_numpy(zero_copy_only=False)
+    return Ragged(length, values.astype(np.int64) if pa.types.is_integer(lists.type.value_type) else values)
+
+
+def _categories(column: pa.ChunkedArray, place: str) -> Categories:
     encoded = column.combine_chunks()
     index = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     values = encoded.dictionary.to_pylist()
     if len(index) and index.max() >= len(values):
         raise InputError(f"{place}: it has {len(values)} categories, but a row has number {index.max()}.")
-    return index, values
+    return Categories(index, values)
 
 
 def _check(group: RowGroup, column: str, values: np.ndarray, good: np.ndarray, expected: str) -> None:

@@ -1,94 +1,249 @@
-"""The format of a log. A log is a directory with these files:
+"""The schema of a log: which column of a table plays which role.
 
-    items.parquet          one row per item, with item ids 0, 1, ..., n - 1
-    events-00000.parquet   the events in the order of the source; long logs have several such files
-    log.json               a description of the whole log, written last: a log without it is unfinished
-
-Nearly all affinities are 0, so an event stores the others only: ``affinity_item`` (ascending) and ``affinity``.
+action: item            # column of the logged action
+reward: click           # 0 or 1
+propensity: p           # a column; without one say `logging: uniform` or `logging: estimated`
+timestamp: time         # optional
+context:                # columns of the event
+  numeric: [age, recency]
+  categorical: [country, device]
+actions:                # optional: what is known of an action
+  table: items.csv
+  key: item
+  numeric: [price]
+  categorical: [brand]
+pair:                   # optional: features of (event, action), list columns with one number a candidate
+  numeric: [affinity]
+candidates: shown       # optional: list column of the actions that could have been shown; left out, all
+keep: [page, campaign]  # optional: columns that policies and reports may use, and agents do not see
 """
 
-from collections.abc import Sequence
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
-import pyarrow as pa
+import yaml
 
+from nl_lightning.core.credentials import check_no_credentials
 from nl_lightning.core.errors import InputError
 
-__all__ = [
-    "EVENTS",
-    "EVENTS_FILES",
-    "FORMAT",
-    "ITEMS",
-    "ITEMS_FILE",
-    "ITEM_FEATURES",
-    "ITEM_NUMBER",
-    "LOG_FILE",
-    "MOST_POSITIONS",
-    "ROW_GROUP",
-    "USER_FEATURES",
-    "VERSION",
-    "check_schema",
-]
+__all__ = ["LOGGING", "ActionTable", "Columns", "Logging", "Schema"]
+
+Logging = Literal["uniform", "estimated"]
+LOGGING: dict[Logging, str] = {
+    "uniform": "every candidate was equally likely",
+    "estimated": "propensities are estimated from the log by a cross-fitted model of action given context",
+}
 
 
-FORMAT = "nl-lightning replay log"
-VERSION = 1
+@dataclass(frozen=True)
+class Columns:
+    """Columns by the kind of their values."""
 
-LOG_FILE = "log.json"
-ITEMS_FILE = "items.parquet"
-EVENTS_FILES = "events-*.parquet"
+    numeric: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
 
-ROW_GROUP = 65_536
-"""Rows per row group, which is read and processed as a unit."""
-
-MOST_POSITIONS = 127
-"""The highest position that an int8 can hold."""
-
-USER_FEATURES = ("user_feature_0", "user_feature_1", "user_feature_2", "user_feature_3")
-ITEM_NUMBER = "item_feature_0"
-ITEM_FEATURES = ("item_feature_1", "item_feature_2", "item_feature_3")
-
-_CATEGORY = pa.dictionary(pa.int32(), pa.string())
-
-EVENTS = pa.schema(
-    [
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("item_id", pa.int32(), nullable=False),
-        # 1, 2, 3, from left to right
-        pa.field("position", pa.int8(), nullable=False),
-        # 0 or 1
-        pa.field("click", pa.int8(), nullable=False),
-        # the probability, in (0, 1], with which the logging policy showed this item; null where it is not known
-        ("propensity_score", pa.float64()),
-        *((name, _CATEGORY) for name in USER_FEATURES),
-        ("affinity_item", pa.list_(pa.int32())),
-        ("affinity", pa.list_(pa.float32())),
-    ]
-)
-
-ITEMS = pa.schema(
-    [
-        pa.field("item_id", pa.int32(), nullable=False),
-        pa.field(ITEM_NUMBER, pa.float64(), nullable=False),
-        *((name, _CATEGORY) for name in ITEM_FEATURES),
-    ]
-)
+    def __iter__(self) -> Iterator[str]:
+        yield from (*self.numeric, *self.categorical)
 
 
-def check_schema(found: pa.Schema, expected: pa.Schema, file: str) -> None:
-    """Raise an InputError unless every expected column is present with its type."""
-    missing = [name for name in expected.names if name not in found.names]
-    if missing:
-        raise InputError(
-            f"{file} has no column {_listed(missing)}. A log has the columns {_listed(expected.names)}; "
-            f"this file has {_listed(found.names)}. Was a column renamed? Convert the log again."
-        )
-    for field in expected:
-        if found.field(field.name).type != field.type:
+@dataclass(frozen=True)
+class ActionTable:
+    """A table with one row per action."""
+
+    key: str
+    """column of the action's name"""
+    table: str | None = None
+    """file of the table; None if it is given as an object"""
+    numeric: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Roles of the columns of a log.
+
+    Make one with ``Schema.read(path)`` from YAML, or with ``Schema.from_dict``.
+    """
+
+    action: str
+    reward: str
+    propensity: str | None = None
+    logging: Logging | None = None
+    timestamp: str | None = None
+    context: Columns = field(default_factory=Columns)
+    actions: ActionTable | None = None
+    pair: tuple[str, ...] = ()
+    candidates: str | None = None
+    keep: tuple[str, ...] = ()
+    sparse: bool = False
+    """whether a pair feature is stored as (actions with a nonzero value, values); the Open Bandit Dataset's is"""
+
+    PROPENSITY: ClassVar[str] = "propensity"
+
+    @property
+    def propensity_column(self) -> str:
+        """The column of the log that holds propensities; without one in the table, it is added."""
+        return self.propensity or self.PROPENSITY
+
+    @property
+    def key(self) -> str:
+        """The column with the names of the actions in the table of actions."""
+        return self.actions.key if self.actions else self.action
+
+    @property
+    def action_features(self) -> Columns:
+        return Columns(self.actions.numeric, self.actions.categorical) if self.actions else Columns()
+
+    @staticmethod
+    def sparse_items(name: str) -> str:
+        """The column with the actions of a sparse pair feature."""
+        return f"{name}_item"
+
+    @property
+    def source_columns(self) -> tuple[str, ...]:
+        """The columns that a table of events must have."""
+        named = (self.timestamp, self.action, self.reward, self.propensity, *self.context, self.candidates, *self.pair)
+        return tuple(dict.fromkeys(name for name in (*named, *self.keep) if name))
+
+    @property
+    def visible_columns(self) -> tuple[str, ...]:
+        """The columns that a policy may look at: all that are known when an action is chosen."""
+        hidden = (self.action, self.reward, self.propensity_column)
+        return tuple(name for name in self.source_columns if name not in hidden)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The schema as it is written in YAML, without what is left out."""
+        given = asdict(self) | {"pair": {"numeric": list(self.pair)} if self.pair else {}}
+        return {name: value for name, value in _plain(given).items() if value not in (None, {}, [], False)}
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Schema":
+        """Read a schema from a YAML file."""
+        try:
+            text = Path(path).read_bytes().decode("utf-8-sig")
+            given = yaml.load(text, _UniqueKeys)
+        except UnicodeDecodeError as error:
+            raise InputError(f"The schema {path} is not UTF-8 text. Save it as UTF-8.") from error
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            place = f", line {mark.line + 1}" if mark else ""
+            why = getattr(error, "problem", None) or str(error)
+            raise InputError(f"The schema {path}{place} is not valid YAML: {why}.") from error
+        except (OSError, RecursionError) as error:
+            raise InputError(f"The schema {path} cannot be read ({error}). Expected a YAML file.") from error
+        return cls.from_dict(given, f"The schema {path}")
+
+    @classmethod
+    def from_dict(cls, given: Any, source: str = "The schema", stored: bool = False) -> "Schema":
+        """Make a schema from the mapping that its YAML holds; ``source`` names it in errors."""
+        if isinstance(given, Schema):
+            return given
+        known = {"action": str, "reward": str, "propensity": str, "logging": str, "timestamp": str, "candidates": str}
+        nested = {"context": {"numeric": list, "categorical": list}, "pair": {"numeric": list}, "keep": list}
+        table = {"table": str, "key": str, "numeric": list, "categorical": list}
+        shape = {**known, **nested, "actions": table, **({"sparse": bool} if stored else {})}
+        got = _checked(given, shape, source, "")
+        for name in ("action", "reward"):
+            if name not in got:
+                raise InputError(f"{source} does not say which column is the {name}. Add `{name}: COLUMN`.")
+        actions = got.pop("actions", None)
+        if actions is not None:
+            if "key" not in actions:
+                raise InputError(f"{source}, actions: there is no key. Add `key: COLUMN`, the column of the action.")
+            check_no_credentials(actions.get("table") or "", f"{source}, actions.table")
+            got["actions"] = ActionTable(**actions)
+        if "context" in got:
+            got["context"] = Columns(**got["context"])
+        if "pair" in got:
+            got["pair"] = got["pair"].get("numeric", ())
+        schema = cls(**got)
+        schema._check(source)
+        return schema
+
+    def _check(self, source: str) -> None:
+        if self.logging is not None and self.logging not in LOGGING:
+            raise InputError(f"{source}, logging: expected one of {', '.join(LOGGING)}, got {self.logging!r:.60}.")
+        if (self.propensity is None) == (self.logging is None):
+            what = "both a propensity column and `logging`" if self.propensity else "no propensity column"
             raise InputError(
-                f"{file}, column {field.name}: expected {field.type}, got {found.field(field.name).type}. "
-                "Convert the log again."
+                f"{source} has {what}. Name the column of propensities (`propensity: COLUMN`), or say how the log was "
+                "made: `logging: uniform`, or `logging: estimated`, whose results say so."
             )
+        roles = [
+            self.timestamp, self.action, self.reward, self.propensity_column, *self.context, self.candidates, *self.pair
+        ]  # fmt: skip
+        for names, where in (
+            ([name for name in roles if name], ""),
+            ([*self.action_features, self.key], ", actions"),
+            (list(self.keep), ", keep"),
+        ):
+            twice = [name for name, number in Counter(names).items() if number > 1]
+            if twice:
+                raise InputError(f"{source}{where}: the column {twice[0]} has two roles. A column has one.")
+        hidden = {self.action, self.reward, self.propensity_column} & set(self.keep)
+        if hidden:
+            raise InputError(f"{source}, keep: {min(hidden)} has a role already, and policies must not see it.")
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that stands twice in a mapping."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen if isinstance(key.value, str) else False:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value} is there twice", key.start_mark
+                )
+            if isinstance(key.value, str):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, without what is left out."""
+    if isinstance(value, dict):
+        inner = {key: _plain(part) for key, part in value.items()}
+        return {key: part for key, part in inner.items() if part is not None and part != []}
+    return list(value) if isinstance(value, tuple) else value
+
+
+_KINDS = {str: "the name of a column", list: "a list of column names", bool: "true or false"}
+
+
+def _checked(given: Any, shape: Mapping[str, Any], source: str, key: str) -> dict[str, Any]:
+    """A mapping whose keys are known and whose values have their kinds; lists as tuples, without nulls."""
+    place = f"{source}, {key}" if key else source
+    if not isinstance(given, Mapping):
+        raise InputError(f"{place}: expected a mapping with {', '.join(shape)}; got {given!r:.60}.")
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in shape:
+            near = difflib.get_close_matches(str(name), list(shape), 1)
+            meant = f" Did you mean {near[0]}?" if near else ""
+            raise InputError(f"{place}: there is no key {name!r:.60}.{meant} Its keys are {', '.join(shape)}.")
+        kind = shape[name]
+        if value is None:
+            continue
+        if isinstance(kind, Mapping):
+            found[name] = _checked(value, kind, source, f"{key}.{name}" if key else str(name))
+        elif kind is list:
+            found[name] = _names(value, f"{place}.{name}" if key else f"{place}, {name}")
+        elif not isinstance(value, kind) or value == "":
+            raise InputError(f"{place}, {name}: expected {_KINDS[kind]}, got {value!r:.60}.")
+        else:
+            found[name] = value
+    return found
+
+
+def _names(value: Any, place: str) -> tuple[str, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise InputError(f"{place}: expected a list of column names, such as [age, country]; got {value!r:.60}.")
+    for name in value:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"{place}: expected names of columns, got {name!r:.60}.")
+    return tuple(value)

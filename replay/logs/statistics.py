@@ -1,4 +1,4 @@
-"""Statistics of a log: rows, clicks, propensities, positions, users, missing values.
+"""Statistics of a log: rows, clicks, propensities, extremes of numbers, categories, missing values.
 
 Statistics are counted while a log is written and stored in log.json under "contents".
 """
@@ -10,9 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.logs.schema import USER_FEATURES
+from replay.logs.schema import Schema
 
-__all__ = ["LogStatistics", "StatisticsCounter"]
+__all__ = ["MOST_CATEGORIES", "LogStatistics", "StatisticsCounter"]
+
+
+MOST_CATEGORIES = 100_000
+"""Categories of a column that are told apart; a column with more of them says so."""
 
 
 @dataclass
@@ -27,15 +31,18 @@ class LogStatistics:
     propensity_high: float | None = None
     inverse_propensities: float = 0.0
     """the sum of 1 / propensity"""
-    affinity_high: float = 0.0
-    positions: dict[int, int] = field(default_factory=dict)
-    """number of events at each position"""
+    uniform_rows: int = 0
+    """number of events whose propensity is 1 / candidates"""
+    numeric: dict[str, list[float]] = field(default_factory=dict)
+    """lowest and highest value of each numeric column of the context that has any"""
+    pair: dict[str, list[float]] = field(default_factory=dict)
+    """lowest and highest value of each feature of (event, action) that has any"""
+    candidates: list[int] | None = None
+    """lowest and highest number of candidates; None where all actions are"""
+    categories: dict[str, int] = field(default_factory=dict)
+    """number of distinct values of each categorical column, counted up to ``MOST_CATEGORIES``"""
     missing: dict[str, int] = field(default_factory=dict)
     """number of missing values by column, for columns that have any"""
-    categories: dict[str, int] = field(default_factory=dict)
-    """number of distinct values of each user feature"""
-    users: int = 0
-    """number of distinct combinations of user features"""
     first_time: str | None = None
     last_time: str | None = None
     in_order: bool = True
@@ -47,57 +54,70 @@ class LogStatistics:
 
     @property
     def uniform(self) -> bool:
-        """Whether every event has the propensity 1 / items."""
-        ends = (self.propensity_low, self.propensity_high)
-        even = all(p is not None and abs(p * self.items - 1) < 1e-6 for p in ends)
-        return self.rows > 0 and even and not self.missing.get("propensity_score")
+        """Whether every event has the propensity 1 / candidates."""
+        return self.rows > 0 and self.uniform_rows == self.rows
+
+    @property
+    def most_candidates(self) -> int:
+        return self.items if self.candidates is None else self.candidates[1]
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "positions": {str(k): v for k, v in sorted(self.positions.items())}}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, contents: Mapping[str, Any]) -> "LogStatistics":
         """The statistics in a description that ``read_description`` has checked."""
-        return cls(**{**contents, "positions": {int(k): v for k, v in contents["positions"].items()}})
+        return cls(**contents)
 
 
 class StatisticsCounter:
     """Accumulates ``statistics`` over tables of events, which are added in order."""
 
-    def __init__(self, items: int) -> None:
-        self.statistics = LogStatistics(items=items)
-        self._values: dict[str, set[str | None]] = {name: set() for name in USER_FEATURES}
-        self._users: set[tuple[str | None, ...]] = set()
+    def __init__(self, schema: Schema, items: int) -> None:
+        self.schema = schema
+        self.statistics = LogStatistics(items=items, categories=dict.fromkeys(schema.context.categorical, 0))
+        self._values: dict[str, set[str]] = {name: set() for name in schema.context.categorical}
         self._last: Any = None
 
     def add(self, events: pa.Table) -> None:
         if not events.num_rows:
             return
-        counts = self.statistics
+        counts, schema = self.statistics, self.schema
         counts.rows += events.num_rows
-        counts.clicks += pc.sum(events["click"]).as_py()
-        propensity = pc.min_max(events["propensity_score"]).as_py()
-        if propensity["min"] is not None:
-            counts.propensity_low = min(propensity["min"], counts.propensity_low or propensity["min"])
-            counts.propensity_high = max(propensity["max"], counts.propensity_high or propensity["max"])
-            counts.inverse_propensities += pc.sum(pc.divide(1.0, events["propensity_score"])).as_py()
-        counts.affinity_high = max(counts.affinity_high, pc.max(pc.list_flatten(events["affinity"])).as_py() or 0.0)
-        for pair in pc.value_counts(events["position"].combine_chunks()).to_pylist():
-            counts.positions[pair["values"]] = counts.positions.get(pair["values"], 0) + pair["counts"]
+        counts.clicks += pc.sum(events[schema.reward]).as_py()
+        self._add_propensities(events)
+        for name in schema.context.numeric:
+            _widen(counts.numeric, name, events[name])
+        for name in schema.pair:
+            _widen(counts.pair, name, pc.list_flatten(events[name]))
+        if schema.candidates:
+            ends = _ends(pc.list_value_length(events[schema.candidates]))
+            before = counts.candidates or ends
+            counts.candidates = [min(before[0], ends[0]), max(before[1], ends[1])]
         for name in events.column_names:
             if events[name].null_count:
                 counts.missing[name] = counts.missing.get(name, 0) + events[name].null_count
-        self._count_users(events)
-        self._follow_time(events["timestamp"])
+        for name, values in self._values.items():
+            found = events[name].unify_dictionaries().combine_chunks()
+            # a dictionary may list values that no row has
+            if len(values) < MOST_CATEGORIES:
+                values.update(pc.unique(found).cast(pa.string()).drop_null().to_pylist())
+            counts.categories[name] = min(len(values), MOST_CATEGORIES)
+        if schema.timestamp:
+            self._follow_time(events[schema.timestamp])
 
-    def _count_users(self, events: pa.Table) -> None:
-        profiles = events.select(list(USER_FEATURES)).group_by(list(USER_FEATURES)).aggregate([])
-        columns = [profiles[name].cast(pa.string()).to_pylist() for name in USER_FEATURES]
-        self._users.update(zip(*columns, strict=True))
-        for name, values in zip(USER_FEATURES, columns, strict=True):
-            self._values[name].update(value for value in values if value is not None)
-        self.statistics.users = len(self._users)
-        self.statistics.categories = {name: len(values) for name, values in self._values.items()}
+    def _add_propensities(self, events: pa.Table) -> None:
+        counts, propensity = self.statistics, events[self.schema.propensity_column]
+        ends = pc.min_max(propensity).as_py()
+        if ends["min"] is None:
+            return
+        counts.propensity_low = min(ends["min"], counts.propensity_low or ends["min"])
+        counts.propensity_high = max(ends["max"], counts.propensity_high or ends["max"])
+        counts.inverse_propensities += pc.sum(pc.divide(1.0, propensity)).as_py()
+        named = self.schema.candidates
+        number = pc.list_value_length(events[named]).cast(pa.float64()) if named else pa.scalar(float(counts.items))
+        even = pc.less(pc.abs(pc.subtract(pc.multiply(propensity, number), 1.0)), 1e-6)
+        counts.uniform_rows += pc.sum(even).as_py() or 0
 
     def _follow_time(self, timestamps: pa.ChunkedArray) -> None:
         known = timestamps.drop_null().combine_chunks()
@@ -111,3 +131,15 @@ class StatisticsCounter:
         span = pc.min_max(known).as_py()
         counts.first_time = min(filter(None, [counts.first_time, span["min"].isoformat()]))
         counts.last_time = max(filter(None, [counts.last_time, span["max"].isoformat()]))
+
+
+def _ends(values: pa.ChunkedArray) -> list[Any]:
+    found = pc.min_max(values).as_py()
+    return [found["min"], found["max"]]
+
+
+def _widen(extremes: dict[str, list[float]], name: str, values: pa.ChunkedArray) -> None:
+    low, high = _ends(values)
+    if low is not None:
+        before = extremes.get(name, [low, high])
+        extremes[name] = [min(low, before[0]), max(high, before[1])]

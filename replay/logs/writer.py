@@ -13,7 +13,17 @@ import pyarrow.parquet as pq
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
-from replay.logs.schema import EVENTS, EVENTS_FILES, FORMAT, ITEMS, ITEMS_FILE, LOG_FILE, ROW_GROUP, VERSION
+from replay.logs.layout import (
+    EVENTS_FILES,
+    FORMAT,
+    ITEMS_FILE,
+    LOG_FILE,
+    ROW_GROUP,
+    VERSION,
+    check_events,
+    check_items,
+)
+from replay.logs.schema import Schema
 from replay.logs.statistics import StatisticsCounter
 
 __all__ = ["PART_ROWS", "LogWriter", "locked"]
@@ -68,16 +78,18 @@ class LogWriter:
 
     Args:
         path: directory of the log.
-        items: table of the items, in the schema ``ITEMS``.
+        schema: roles of the columns of events and items.
+        items: table of the actions, in the order of their numbers.
         source: where the events come from, as JSON; a writer resumes a log of the same source only.
     """
 
-    def __init__(self, path: Path, items: pa.Table, source: dict[str, Any]) -> None:
-        self.path, self.source = path, source
-        self.items = items.cast(ITEMS)
+    def __init__(self, path: Path, schema: Schema, items: pa.Table, source: dict[str, Any]) -> None:
+        self.path, self.schema, self.source = path, schema, source
+        self.items = items
+        check_items(items.schema, schema, "The table of items")
         self.progress: Any = None
         self._pending: list[pa.Table] = []
-        self._counter = StatisticsCounter(items.num_rows)
+        self._counter = StatisticsCounter(schema, items.num_rows)
         self._parts: list[int] = []
         if (path / LOG_FILE).exists():
             raise InputError(f"{path} already holds a log. Choose another directory, or remove this one.")
@@ -94,7 +106,8 @@ class LogWriter:
 
     def add(self, events: pa.Table, progress: Any) -> None:
         """Append events. ``progress`` describes, as JSON, where the source stands after them."""
-        self._pending.append(events.cast(EVENTS))
+        check_events(events.schema, self.schema, "The table of events")
+        self._pending.append(events)
         self.progress = progress
         if sum(table.num_rows for table in self._pending) >= PART_ROWS:
             self._flush()
@@ -107,6 +120,7 @@ class LogWriter:
         log = {
             "format": FORMAT,
             "version": VERSION,
+            "schema": self.schema.to_dict(),
             **description,
             "items": self.items.num_rows,
             "parts": self._parts,

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from replay.logs.reader import Log, RowGroup
-from replay.logs.schema import USER_FEATURES
 from replay.protocol.candidates import Protocol, candidates
-from replay.protocol.features import Features, Unseen
+from replay.protocol.features import Encoded, Features
 from replay.protocol.rejection import kept
 
 __all__ = ["CandidateEvents", "CandidateGroup", "Groups", "LogCursor", "ReplaySettings"]
@@ -32,15 +31,17 @@ class CandidateEvents(NamedTuple):
     row: Tensor
     """(E,), the event's row in the log"""
     codes: Tensor
-    """(E, 4), rows of the user table"""
-    position: Tensor
-    """(E,)"""
+    """(E, C), discrete columns of the context, as ``Features`` encode them"""
+    numbers: Tensor
+    """(E, M), continuous columns of the context"""
     item: Tensor
-    """(E, K)"""
-    affinity: Tensor
-    """(E, K)"""
+    """(E, K), numbers of the actions"""
+    pair: Tensor
+    """(E, K, P), features of event and action together"""
+    shown: Tensor
+    """(E, K), False for padding; (E, 0) where nothing is padded"""
     logged: Tensor
-    """(E,), the arm that is the logged item, -1 if there is none"""
+    """(E,), the arm that is the logged action, -1 if there is none"""
     click: Tensor
     """(E,)"""
     propensity: Tensor
@@ -51,24 +52,36 @@ class CandidateEvents(NamedTuple):
     @classmethod
     def read(
         cls, log: Log, group: RowGroup, features: Features, settings: ReplaySettings
-    ) -> tuple["CandidateEvents", Unseen]:
-        """All events of a row group, and the numbers of their unknown user features."""
+    ) -> tuple["CandidateEvents", Encoded]:
+        """All events of a row group, and how their context was encoded."""
         # A process with a single torch thread also reads with a single thread.
         events = log.events(group, use_threads=torch.get_num_threads() > 1)
-        arms = candidates(events, settings.protocol, settings.arms, log.n_items, settings.seed)
-        codes, unseen = features.encode(events)
+        arms = candidates(events, settings.protocol, settings.arms, log, settings.seed)
+        encoded = features.encode(log, events, arms)
         row = torch.arange(events.rows.start, events.rows.stop, device="cpu")
         stays = kept(events, settings.c, settings.seed, group)
-        position, click, propensity = map(torch.from_numpy, (events.position, events.click, events.propensity))
-        return cls(row, codes, position, *arms, click, propensity, stays), unseen
+        click, propensity = map(torch.from_numpy, (events.click, events.propensity))
+        codes, numbers, pair = encoded[:3]
+        parts = (codes, numbers, arms.item, pair, arms.shown, arms.logged)
+        return cls(row, *parts, click, propensity, stays), encoded
 
     @classmethod
-    def empty(cls, arms: int) -> "CandidateEvents":
+    def empty(cls, features: Features, arms: int) -> "CandidateEvents":
         """No events, with the given number of arms."""
-        none, no_arms = torch.empty(0, dtype=torch.long), torch.empty(0, arms)
-        propensity = torch.empty(0, dtype=torch.float64)
-        codes = torch.empty(0, len(USER_FEATURES), dtype=torch.long)
-        return cls(none, codes, none, no_arms.long(), no_arms, none, none, propensity, none.bool())
+        none = torch.empty(0, dtype=torch.long)
+        codes, item = torch.empty(0, len(features.radix), dtype=torch.long), torch.empty(0, arms, dtype=torch.long)
+        shown, propensity = torch.empty(0, 0, dtype=torch.bool), torch.empty(0, dtype=torch.float64)
+        numbers, pair = torch.empty(0, 0), torch.empty(0, arms, 0)
+        return cls(none, codes, numbers, item, pair, shown, none, none, propensity, none.bool())
+
+    @property
+    def mask(self) -> Tensor | None:
+        """(E, K), False for padding; None where nothing is padded."""
+        return self.shown if self.shown.shape[-1] else None
+
+    def arms(self, features: Features) -> Tensor:
+        """x (E, K, d)"""
+        return features.arms(self.codes, self.numbers, self.item, self.pair)
 
     def slice(self, start: int, stop: int) -> "CandidateEvents":
         return CandidateEvents(*(tensor[start:stop] for tensor in self))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, row_numbers
-from replay.logs.reader import Events, RowGroup
+from replay.logs.reader import Events, Log, RowGroup
 from replay.logs.statistics import LogStatistics
 
 __all__ = ["RULES", "Rule", "check_rule", "floor_note", "kept"]
@@ -31,23 +31,24 @@ RULES: dict[Rule, str] = {
 """Each rule with its meaning, for the help of commands."""
 
 
-def check_rule(rule: Rule, floor: float | None, statistics: LogStatistics, log: str) -> float | None:
+def check_rule(rule: Rule, floor: float | None, log: Log) -> float | None:
     """Check a rule for a log; return its constant c, or None if every event is kept."""
+    statistics = log.statistics
     if rule not in RULES:
         raise InputError(f"rejection must be one of {', '.join(RULES)}; got {rule!r}.")
     if floor is not None and not 0 < floor <= 1:
         raise InputError(f"propensity_floor must lie in (0, 1], got {floor!r}.")
     if rule == "match" and not statistics.uniform:
         raise InputError(
-            f"{log} was not logged uniformly (propensities {_span(statistics)}), so plain matches favour what it "
+            f"{log.path} was not logged uniformly (propensities {_span(log)}), so plain matches favour what it "
             "showed often. Use rejection: propensity, or accept the bias with rejection: biased-match."
         )
     if rule != "propensity":
         return None
-    missing = statistics.missing.get("propensity_score", 0)
+    missing = log.missing_propensities
     if missing or statistics.propensity_low is None:
         raise InputError(
-            f"{log}: {missing} of {statistics.rows} events have no propensity, which rejection: propensity needs. "
+            f"{log.path}: {missing} of {statistics.rows} events have no propensity, which rejection: propensity needs. "
             "Convert the log with propensities, or accept biased matches with rejection: biased-match."
         )
     return statistics.propensity_low if floor is None else floor
@@ -59,9 +60,7 @@ def kept(events: Events, c: float | None, seed: int, group: RowGroup) -> Tensor:
         return torch.ones(len(events.rows), dtype=torch.bool, device="cpu")
     propensity = torch.from_numpy(events.propensity)
     if propensity.isnan().any():
-        raise InputError(
-            f"{group}, column propensity_score: a propensity is missing, which rejection: propensity needs."
-        )
+        raise InputError(f"{group}: a propensity is missing, which rejection: propensity needs.")
     uniform = row_numbers(events.rows, 1, seed, Stream.REJECTION).squeeze(1)
     return uniform < c / propensity
 
@@ -83,10 +82,10 @@ def floor_note(c: float | None, statistics: LogStatistics) -> str | None:
     )
 
 
-def _span(statistics: LogStatistics) -> str:
+def _span(log: Log) -> str:
+    statistics, missing = log.statistics, log.missing_propensities
     if statistics.propensity_low is None:
         return "are not recorded"
-    missing = statistics.missing.get("propensity_score", 0)
     return f"{statistics.propensity_low:g} to {statistics.propensity_high:g}" + (
         f", {missing} missing" if missing else ""
     )

@@ -14,7 +14,7 @@ from nl_lightning.environments import ChunkedSimulation, Deal
 from nl_lightning.environments.synthetic import different
 from replay.logs.reader import Log
 from replay.protocol.candidates import Protocol, check_protocol
-from replay.protocol.features import DIM, Features
+from replay.protocol.obd_features import DIM, ObdFeatures
 from replay.simulation.simulated_world import SimulatedWorld
 
 __all__ = ["ARMS_AT_ONCE", "Online", "choice_probability", "exact_ctr"]
@@ -25,7 +25,7 @@ ARMS_AT_ONCE = 50_000
 
 
 def exact_ctr(
-    agent: Agent, features: Features, world: SimulatedWorld, protocol: Protocol, arms_shown: int, draws: int = 1
+    agent: Agent, features: ObdFeatures, world: SimulatedWorld, protocol: Protocol, arms_shown: int, draws: int = 1
 ) -> Tensor:
     """(R,): the true click rate of a frozen agent that chooses from candidate sets of the world.
 
@@ -44,9 +44,10 @@ def exact_ctr(
     for first in range(0, users, at_once):
         some = slice(first, first + at_once)
         affinity = liked[some].repeat_interleave(positions, dim=0)
-        place = torch.arange(1, positions + 1).repeat(len(liked[some]))
+        place = torch.arange(positions).repeat(len(liked[some]))
         item = torch.arange(items).expand(len(place), -1)
-        shown = (codes[some].repeat_interleave(positions, dim=0), place, item, affinity)
+        context = torch.cat([codes[some].repeat_interleave(positions, dim=0), place.unsqueeze(1)], dim=1)
+        shown = (context, affinity.new_empty(len(place), 0), item, affinity.unsqueeze(-1))
         arms = moved.arms(*(column.to(agent.device) for column in shown)).flatten(0, 1)
         mean, bonus = mean_and_bonus(agent, arms.expand(agent.replicas, -1, -1))
         probability = clicked[some].flatten(0, 1).to(mean)
@@ -128,8 +129,8 @@ class Online(ChunkedSimulation):
         if "world" not in opened.description:
             raise InputError(f"{log} is not a simulated log: its world is unknown.")
         self.world = SimulatedWorld.from_description(opened.description)
-        self.features = Features.fit(opened)
-        self.protocol, self.arms = candidates, check_protocol(candidates, arms, opened.n_items)
+        self.features = ObdFeatures.fit(opened)
+        self.protocol, self.arms = candidates, check_protocol(candidates, arms, opened)
         self._codes = self.features.encode_profiles(self.world.profiles())
         self._affinity = torch.from_numpy(self.world.affinity)
         self._probability = torch.from_numpy(self.world.probability)
@@ -150,7 +151,9 @@ class Online(ChunkedSimulation):
             elif self.protocol == "affinity":
                 item = self._affinity[user].sort(dim=1, descending=True, stable=True).indices[:, : self.arms]
             affinity = self._affinity[user].gather(1, item)
-            shown.append(self.features.arms(self._codes[user], position + 1, item, affinity))
+            context = torch.cat([self._codes[user], position.unsqueeze(1)], dim=1)
+            none = affinity.new_empty(CHUNK, 0)
+            shown.append(self.features.arms(context, none, item, affinity.unsqueeze(-1)))
             probability = self._probability[user, position].gather(1, item)
             rewards.append(torch.rand(CHUNK, 1, generator=g, dtype=torch.float64) < probability)
             probabilities.append(probability)

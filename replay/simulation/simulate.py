@@ -5,7 +5,8 @@ from pathlib import Path
 
 from nl_lightning.core.whole import check_whole
 from replay.logs.description import read_description
-from replay.logs.schema import LOG_FILE, ROW_GROUP
+from replay.logs.layout import LOG_FILE, ROW_GROUP
+from replay.logs.obd import OBD
 from replay.logs.writer import LogWriter, locked
 from replay.simulation.simulated_world import SimulatedWorld
 
@@ -26,7 +27,7 @@ def make_log(path: Path, world: SimulatedWorld, rows: int, progress: Callable[[i
     if (path / LOG_FILE).exists() and read_description(path)["source"] == source:
         return False
     with locked(path):
-        writer = LogWriter(path, world.item_table(), source)
+        writer = LogWriter(path, OBD, world.item_table(), source)
         done = writer.progress or 0
         if progress:
             progress(done, rows)

@@ -12,7 +12,8 @@ from scipy.special import expit
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.whole import check_whole
-from replay.logs.schema import EVENTS, ITEMS, LOG_FILE, MOST_POSITIONS
+from replay.logs.layout import LOG_FILE
+from replay.logs.obd import EVENTS, ITEMS, MOST_POSITIONS
 
 __all__ = [
     "CHUNK",
