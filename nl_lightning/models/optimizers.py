@@ -69,7 +69,7 @@ class Adam(StepRule):
     where c = (1 - b2) b2^t / (1 - b2^t).
     """
 
-    steps = 50
+    steps = 75
     BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 
     def __init__(self, lr: float | None = None) -> None:
