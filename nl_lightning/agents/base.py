@@ -14,12 +14,11 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast
 
 import torch
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from nl_lightning.agents import state
 from nl_lightning.agents.buffer import ReplayBuffer
-from nl_lightning.agents.checks import check_radius_defined, check_settings, check_size, check_theory
+from nl_lightning.agents.checks import check_radius_defined, check_settings, check_size, check_theory, warn_of_size
 from nl_lightning.agents.construction import default_nu, make_formulas, make_network
 from nl_lightning.agents.design_pair import DesignPair
 from nl_lightning.agents.divergence import Divergence
@@ -45,7 +44,6 @@ from nl_lightning.core.link import SLOPE_BOUND, mu, slope
 from nl_lightning.core.replicas import SETTINGS, PerReplica, ReplicaSettings, SettingName, Share, per_replica
 from nl_lightning.core.types import Choice, Factors, Prefix, TrainingBatch, View, Window
 from nl_lightning.designs import DesignMatrix
-from nl_lightning.models.inputs import input_size
 from nl_lightning.models.mlp import Init
 from nl_lightning.models.optimizers import OptimizerLike, make_step_rule
 from nl_lightning.models.training import Start
@@ -81,14 +79,6 @@ class Agent(AgentModule):
     lam: Tensor
     kappa: Tensor
     S: Tensor
-    radius: Tensor
-    """(R,), by which an arm's norm is multiplied"""
-    effective_dimension: Tensor
-    """(R,), the log-determinant that the radius grows with"""
-    diverged_at: Tensor
-    """(R,), the round in which TrainNN diverged, 0 where it did not"""
-    train_calls: Tensor
-    """(R,), calls of TrainNN so far"""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -198,7 +188,7 @@ class Agent(AgentModule):
         """
         super().__init__()
         check_radius_defined(self, Agent)
-        # numbers of NumPy or torch are Python's from here on, also in a checkpoint
+        # Numbers of NumPy or torch become Python's own, also in a checkpoint.
         dim, width, depth, blocks, replicas, seed = map(plain, (dim, width, depth, blocks, replicas, seed))
         nu, lam, kappa, S, delta, lr = map(plain, (nu, lam, kappa, S, delta, lr))
         steps, update_every, horizon = map(plain, (steps, update_every, horizon))
@@ -207,18 +197,15 @@ class Agent(AgentModule):
         check_settings(steps=steps, horizon=horizon, batch_size=batch_size, window=window, mode=mode, init=init)
         check_settings(start=start, on_divergence=on_divergence, bias=bias, epsilon=epsilon)
         check_settings(update_growth=update_growth, delta=delta, lr=lr, C1=C1, C4=C4, C5=C5, C6=C6, C7=C7)
-        if (self.linear or network is not None) and (width, depth) != (20, 2):
-            what = f"{self.name} is linear" if self.linear else "The network is your own"
-            rank_zero_warn(f"{what}: width and depth have no effect.")
+        warn_of_size(self, network, width, depth)
         own = {"design": design, "exploration": exploration, "network": network, "optimizer": optimizer}
         self.save_hyperparameters(ignore=state.not_plain(**own))
         # Left out, nu follows from the number of parameters, see below.
         given: dict[SettingName, PerReplica] = {"nu": 0.0 if nu is None else nu, "lam": lam, "kappa": kappa, "S": S}
         self.settings: ReplicaSettings = per_replica(given, replicas, seed, grid)
-        if network is None:
-            check_size(self.replicas, input_size(dim, blocks), width, 1 if self.linear else depth)
         self.share = Share.whole(self.replicas)
         self.dim, self.blocks, self.mode = dim, blocks, mode
+        check_size(self, network, width, depth)
         self.lr, self.steps, self.update_every = lr, steps, update_every
         self.step_rule = make_step_rule(optimizer or ("gd" if mode == "theory" else "adam"), lr)
         left_out: Start = "cold" if mode == "theory" else "warm" if self.step_rule.plain else "shrink"
@@ -478,7 +465,7 @@ class Agent(AgentModule):
         """``observe`` for several rounds that were looked ahead together: their states are there already."""
         assert window.prefix is not None
         self.buffer.append(window.x, window.reward, window.filled)
-        self._designs.set_prefix([states[:, -1] for states in window.prefix[:2]])
+        self._designs.set_prefix(window.prefix.design[:, -1], window.prefix.effective_dim_design[:, -1])
         self._buffers["effective_dimension"] = window.effective_dimension[:, -1]
         self._buffers["radius"] = window.radius[:, -1]
 
@@ -519,6 +506,7 @@ class Agent(AgentModule):
     def train_nn(self) -> None:
         """TrainNN on the replay buffer; in a fit, on the batch that the DataModule handed over."""
         window = self.learner.window
+        length = self.rounds if window is None else self.rounds.clamp_max(window)
         batch = self._batch or TrainingBatch(*self.buffer.rows(window), None, True)
         inactive = self.diverged_at > 0
         if batch.inactive is not None:
@@ -531,7 +519,7 @@ class Agent(AgentModule):
             self.network,
             initial,
             batch._replace(x=self.formulas.inputs(batch.x)),
-            self.rounds if window is None else self.rounds.clamp_max(window),
+            length,
             descent,
             inactive,
             batch.inactive is not None or self.divergence.any_diverged,
@@ -544,9 +532,8 @@ class Agent(AgentModule):
             )
         self.formulas.after_training(self.design, self.network.weights, self.buffer.newest(), ~inactive)
         if window is not None:
-            # the design matrix is that of the newest observations, by the new parameters
+            # the sums of M and E go over the window, with gradients at the new parameters
             self._designs.clear()
-            length = self.rounds.clamp_max(window)
             self._follow(self._designs.add_many(batch.x, batch.weight, self.evaluate, length))
         # in a fit, processes agree first: see ``sync``
         if self._batch is None:

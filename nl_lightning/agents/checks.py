@@ -4,12 +4,15 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lightning.pytorch.utilities import rank_zero_warn
+
 from nl_lightning.core.checks import check_whole, is_number
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import as_new_as, overridden
+from nl_lightning.models.inputs import input_size
 from nl_lightning.models.optimizers import GradientDescent
 
-__all__ = ["check_own_network", "check_radius_defined", "check_settings", "check_size", "check_theory"]
+__all__ = ["check_own_network", "check_radius_defined", "check_settings", "check_size", "check_theory", "warn_of_size"]
 
 
 _OPTIONAL = ("steps", "horizon", "batch_size", "window")
@@ -69,8 +72,19 @@ def check_settings(**settings: Any) -> None:
         raise InputError(f"With blocks an arm is features and the block's number: dim must be at least 2, got {dim}.")
 
 
-def check_size(replicas: int, inputs: int, width: int, depth: int) -> None:
-    """Refuse networks that this machine cannot hold, with their initial weights and two design matrices."""
+def warn_of_size(agent: Any, network: Any, width: int, depth: int) -> None:
+    """Say that ``width`` and ``depth`` are given to an agent that has no use for them."""
+    if (agent.linear or network is not None) and (width, depth) != (20, 2):
+        what = f"{agent.name} is linear" if agent.linear else "The network is your own"
+        rank_zero_warn(f"{what}: width and depth have no effect.")
+
+
+def check_size(agent: Any, network: Any, width: int, depth: int) -> None:
+    """Refuse built-in networks that this machine cannot hold, with their initial weights and two design matrices."""
+    if network is not None:
+        return
+    replicas, inputs = agent.replicas, input_size(agent.dim, agent.blocks)
+    depth = 1 if agent.linear else depth
     parameters = inputs if depth == 1 else inputs * width + (depth - 2) * width**2 + width
     needed = 4 * 8 * replicas * parameters
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -8,7 +8,7 @@ With gradients g_i and weights w_i of the observations, and a weight w that is t
 The radius is a function of d; it is the agent's own, because a subclass may redefine it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -131,10 +131,10 @@ class DesignPair:
         for design, new in zip((self.design, self.effective_dim_design), self.formulas.designs(), strict=True):
             design.load_state_dict(new.state_dict())
 
-    def set_prefix(self, states: Sequence[Tensor]) -> None:
-        """Take on states of M and E, each (R, ...)."""
-        for design, state in zip((self.design, self.effective_dim_design), states, strict=True):
-            design.set_prefix(state)
+    def set_prefix(self, design: Tensor, effective_dim_design: Tensor) -> None:
+        """Take on states (R, ...) of M and of E that ``prefix`` returned."""
+        self.design.set_prefix(design)
+        self.effective_dim_design.set_prefix(effective_dim_design)
 
     @contextmanager
     def reserve(self, count: int) -> Iterator[None]:

@@ -45,8 +45,13 @@ class AgentModule(L.LightningModule):
     design: DesignMatrix
     effective_dim_design: DesignMatrix
     radius: Tensor
+    """(R,), by which an arm's norm is multiplied"""
     effective_dimension: Tensor
+    """(R,), the log-determinant that the radius grows with"""
     diverged_at: Tensor
+    """(R,), the round in which TrainNN diverged, 0 where it did not"""
+    train_calls: Tensor
+    """(R,), calls of TrainNN so far"""
     divergence: Divergence
     noise: ActionNoise
     share: Share
