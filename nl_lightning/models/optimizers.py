@@ -5,7 +5,6 @@ by itself therefore treats every replica by itself; one that couples entries (by
 make a replica's result depend on the others, and is refused. Optimisers start afresh at each call of TrainNN.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar
@@ -30,7 +29,7 @@ _REBASE = 1000
 """Steps of Adam after which its second moment is scaled anew."""
 
 
-class StepRule(ABC):
+class StepRule:
     """What TrainNN does with a gradient."""
 
     lr: float
@@ -39,13 +38,9 @@ class StepRule(ABC):
     plain: ClassVar[bool] = False
     """Whether a step is theta - lr gradient, which TrainNN computes in one go."""
 
-    @abstractmethod
     def start(self, theta: Tensor, steps: int) -> Descend:
-        """Begin with a row of parameters, which will take so many steps."""
-
-    def identity(self) -> str:
-        """What a stored state must agree with."""
-        return f"{type(self).__name__}(lr={self.lr:g})"
+        """Begin with a row of parameters, which will take so many steps. Not asked of a ``plain`` rule."""
+        raise NotImplementedError
 
 
 class GradientDescent(StepRule):
@@ -55,9 +50,6 @@ class GradientDescent(StepRule):
 
     def __init__(self, lr: float | None = None) -> None:
         self.lr = 0.01 if lr is None else lr
-
-    def start(self, theta: Tensor, steps: int) -> Descend:
-        return lambda gradient: theta.sub_(gradient, alpha=self.lr)  # type: ignore[return-value]
 
 
 class Adam(StepRule):
@@ -107,9 +99,7 @@ class TorchOptimizer(StepRule):
         self.make = make
         trial = self._made(torch.zeros(4, dtype=torch.float64))
         kind = type(trial)
-        defaults = {name: value for name, value in sorted(trial.defaults.items()) if not callable(value)}
         self.name = f"{kind.__module__}.{kind.__qualname__}"
-        self._identity = f"{self.name}({', '.join(f'{name}={value}' for name, value in defaults.items())})"
         self.lr = float(trial.defaults.get("lr", 0.0))
         self._check_entry_by_entry()
 
@@ -121,9 +111,6 @@ class TorchOptimizer(StepRule):
             optimizer.step()
 
         return step
-
-    def identity(self) -> str:
-        return self._identity
 
     def _made(self, theta: Tensor) -> Optimizer:
         try:
