@@ -164,8 +164,12 @@ def make_step_rule(optimizer: OptimizerLike, lr: float | None) -> StepRule:
     if not callable(kind):
         raise InputError(
             f"optimizer must be adam, gd, the import path of a torch.optim class, or a callable that makes an "
-            f"optimiser from parameters; got {optimizer!r}."
+            f"optimiser from parameters; got {_shown(optimizer)}."
         )
     if lr is not None:
         raise InputError(f"lr = {lr:g} has no effect: the optimiser that you pass has its own; leave lr out.")
     return TorchOptimizer(kind)
+
+
+def _shown(optimizer: object) -> str:
+    return f"an instance of {type(optimizer).__name__}" if isinstance(optimizer, Optimizer) else f"{optimizer!r:.50}"

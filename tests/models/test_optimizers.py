@@ -131,6 +131,7 @@ class Noisy(torch.optim.SGD):
         ("adma", None, "optimizer must be adam, gd or the import path of an Optimizer"),
         ("torch.nn.Linear", None, "is no subclass of Optimizer"),
         (3, None, "optimizer must be adam, gd"),
+        (torch.optim.SGD([torch.zeros(1)], lr=0.1), None, "got an instance of SGD[.]$"),
         (lambda p: torch.optim.SGD(p, lr=0.1), 0.1, "lr = 0.1 has no effect"),
         (lambda p: nn.Linear(1, 1), None, "it made a Linear"),
         (lambda p: 1 / 0, None, "cannot be made .*ZeroDivisionError"),
