@@ -449,15 +449,20 @@ class Agent(AgentModule):
     def learn(self, x: Tensor, reward: Tensor, weight: Tensor | None = None) -> None:
         """Learn observations that somebody else chose: replay buffer, then TrainNN, then the design matrix.
 
-        x is (n, d) for all replicas, or (R, n, d); reward and weight are (n,) or (R, n). Gradients are those of the
-        network after this TrainNN.
+        x is (n, d) for all replicas, or (R, n, d); reward and weight are (n,) or (R, n). TrainNN is called each time
+        that the number of observations has doubled (and not before ``update_every`` new ones), and at the end: a few
+        steps on all of a long history at once would not fit it. Gradients are those of the network after the last call.
         """
         if self.mode == "theory":
             raise InputError("Theory mode learns from its own choices only: use observe, or mode 'practical'.")
         like = self.network.weights[0]
         x, reward, weight = check_observations(x, reward, weight, self.replicas, self.dim, like, self.blocks)
-        self.buffer.append(x, reward, None, weight)
-        self.train_nn()
+        known, first, n = int(self.rounds.max()), 0, reward.shape[1]
+        while first < n:
+            part = slice(first, min(n, first + max(self.update_every, known + first)))
+            self.buffer.append(x[:, part], reward[:, part], None, None if weight is None else weight[:, part])
+            self.train_nn()
+            first = part.stop
         if self.learner.window is None:
             self._follow(self._designs.add_many(x, weight, self.evaluate))
 
