@@ -6,7 +6,7 @@ other at a call of TrainNN only.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -61,6 +61,11 @@ class ReplayLog(LoggedEnvironment):
         warm_start_weights: whether a logged event of the warm start counts 1 / (candidates x propensity) times, at most
             20 times, which undoes the preferences of the logging policy; else once.
         fit_rows: events that features are fitted on, the first ones of the log; left out, all of them.
+        features: left out, the paper's 42 numbers for the Open Bandit Dataset, and those of the schema for any other
+            log. Settings change the latter: ``numeric`` (``standard``: mean 0 and variance 1, ``scale``: to [-1, 1]),
+            ``max_categories`` (a column with more is hashed), ``components`` (more one-hot features than this are
+            reduced by SVD), ``products`` (of context and action; a linear agent needs them to tell contexts apart).
+            ``my_module:function`` computes features of your own: (frame of N events, actions (N, K)) -> (N, K, d).
         seed: seed of the candidate sets and of the propensity correction; all replicas see the same.
     """
 
@@ -75,6 +80,7 @@ class ReplayLog(LoggedEnvironment):
         warm_start: str | None = None,
         warm_start_weights: bool = False,
         fit_rows: int | None = None,
+        features: dict[str, Any] | str | Callable[..., Any] | None = None,
         seed: int = 0,
     ) -> None:
         check_whole(0, seed=seed)
@@ -100,8 +106,12 @@ class ReplayLog(LoggedEnvironment):
         c = check_rule(rejection, propensity_floor, self.log)
         self.setting = ReplaySettings(candidates, self.arms, c, seed)
         self.fit_rows = fit_rows
-        self.dim = feature_dim(self.log)
+        self.given_features = features
         self.features: Features | None = None
+        self.dim = feature_dim(self.log, features) or 0
+        if not self.dim:
+            self.features = fit_features(self.log, fit_rows, features)
+            self.dim = self.features.dim
         self._places: list[LogCursor] = []
 
     # ---- warm start -----------------------------------------------------------------------------------------------
@@ -182,8 +192,13 @@ class ReplayLog(LoggedEnvironment):
             )
         self.features, self._moved = None, None
         if state["features"] is not None:
-            self.features = features_from_state(state["features"])
+            self.features = features_from_state(state["features"], self.given_features)
             self.features.check(self.log)
+            if self.features.dim != self.dim:
+                raise InputError(
+                    f"The run began with {self.features.dim} features of the log, and now there are {self.dim}. "
+                    "Give the settings of features that it began with."
+                )
         self._unseen = dict(state["unseen"])
         for place, replica in zip(self._places, self.share.replicas, strict=True):
             place.go_to(*state["places"][replica])
@@ -286,7 +301,7 @@ class ReplayLog(LoggedEnvironment):
 
     def _fitted_features(self) -> Features:
         if self.features is None:
-            self.features = fit_features(self.whole_log, self.fit_rows)
+            self.features = fit_features(self.whole_log, self.fit_rows, self.given_features)
         return self.features
 
 

@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exploration", help="exploration rule of your own that it was trained with: my_module.MyRule")
     parser.add_argument("--design", help="design matrix of your own that it was trained with: my_module.MyDesign")
     parser.add_argument("--network", help="network of your own that it was trained with: my_module.MyNetwork")
+    parser.add_argument("--features", help="function of your own that computed its features", metavar="MODULE:FUNCTION")
     meanings = "; ".join(f"{name}: {text}" for name, text in PROTOCOLS.items())
     parser.add_argument(
         "--candidates", choices=PROTOCOLS, help=f"items that an event offers. {meanings} (default: as in training)"
@@ -94,12 +95,14 @@ def run(options: argparse.Namespace) -> None:
         # several processes share the cores: their launcher decides
         torch.set_num_threads(default_threads(LARGE_WORK))
     model = import_class(options.model, Agent, "--model") if options.model else None
-    agent, features, trained = load(options.checkpoint, model, **_own(options))
+    agent, features, trained = load(options.checkpoint, model, options.features, **_own(options))
     log = Log(options.log or bundled_log())
     features.check(log)
     settings = _settings(options, log, trained)
     draws = options.draws if agent.draws_choices else 1
     if options.obp:
+        if not isinstance(features, ObdFeatures):
+            raise InputError("--obp takes agents with the paper's features of the Open Bandit Dataset. Leave it out.")
         # obp takes seconds to import.
         from replay.evaluation import obp as bridge
 

@@ -11,8 +11,6 @@ One-hot encoding followed by SVD is linear: u is the sum of four rows of a table
 tables are fitted once. A category that is missing or was not seen by the fit adds nothing to u: its row is zeros.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +25,7 @@ from nl_lightning.core.whole import is_whole
 from replay.logs.obd import AFFINITY, ITEM_FEATURES, ITEM_NUMBER, MOST_POSITIONS, OBD, POSITION, USER_FEATURES
 from replay.logs.reader import Events, Log
 from replay.protocol.candidates import Candidates, pair_values
-from replay.protocol.features import Encoded, Features
+from replay.protocol.features import Encoded, Features, digest, first_rows
 
 __all__ = ["DIM", "ObdFeatures", "digest"]
 
@@ -45,6 +43,7 @@ class ObdFeatures(Features):
 
     dim = DIM
     is_discrete = True
+    items_digest: str
 
     def __init__(
         self,
@@ -76,12 +75,8 @@ class ObdFeatures(Features):
     def fit(cls, log: Log, rows: int | None = None) -> "ObdFeatures":
         """Fit on the users of a log, or of its first ``rows`` events, and on its items, in one pass over the log."""
         counts: dict[tuple[str | None, ...], int] = {}
-        for group in log.groups:
-            if rows is not None and group.first >= rows:
-                break
+        for group in first_rows(log, rows):
             users = log.read(group, USER_FEATURES, use_threads=torch.get_num_threads() > 1)
-            if rows is not None:
-                users = users.slice(0, rows - group.first)
             profiles = users.group_by(list(USER_FEATURES)).aggregate([([], "count_all")])
             columns = [profiles[name].cast(pa.string()).to_pylist() for name in USER_FEATURES]
             for profile, count in zip(zip(*columns, strict=True), profiles["count_all"].to_pylist(), strict=True):
@@ -232,11 +227,6 @@ def _faults(state: Any) -> Iterator[tuple[str, str, str]]:
 def _kind(value: Any) -> str:
     """A value for a message: a number as it is, anything else by its type."""
     return str(value)[:60] if isinstance(value, int | float) else type(value).__name__
-
-
-def digest(items: pa.Table) -> str:
-    """A hash that identifies a table of items."""
-    return hashlib.sha256(json.dumps(items.to_pylist(), sort_keys=True).encode()).hexdigest()
 
 
 def _one_hot(columns: Sequence[Sequence[str | None]]) -> tuple[list[list[str]], NDArray[np.float64]]:
