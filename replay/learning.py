@@ -110,8 +110,7 @@ class ReplayLog(LoggedEnvironment):
         self.features: Features | None = None
         self.dim = feature_dim(self.log, features) or 0
         if not self.dim:
-            self.features = fit_features(self.log, fit_rows, features)
-            self.dim = self.features.dim
+            self.dim = self._fitted_features().dim
         self._places: list[LogCursor] = []
 
     # ---- warm start -----------------------------------------------------------------------------------------------
@@ -120,10 +119,11 @@ class ReplayLog(LoggedEnvironment):
         log = self.warm_rows
         for group in log.groups if log is not None else ():
             assert log is not None
-            events, features = log.events(group), self._moved_features()
-            encoded = features.encode(log, events, arms := logged_only(events))
+            events = log.events(group)
+            arms = logged_only(events)
+            encoded = self._fitted_features().encode(log, events, arms)
             shown = (encoded.codes, encoded.numbers, arms.item, encoded.pair)
-            x = features.arms(*(column.to(self.like.device) for column in shown)).squeeze(1)
+            x = self._moved_features().arms(*(column.to(self.like.device) for column in shown)).squeeze(1)
             click = torch.from_numpy(events.click).to(self.like)
             yield Observations(x.to(self.like), click, self._importance(events) if self.warm_start_weights else None)
 

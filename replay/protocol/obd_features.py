@@ -25,7 +25,7 @@ from nl_lightning.core.whole import is_whole
 from replay.logs.obd import AFFINITY, ITEM_FEATURES, ITEM_NUMBER, MOST_POSITIONS, OBD, POSITION, USER_FEATURES
 from replay.logs.reader import Events, Log
 from replay.protocol.candidates import Candidates, pair_values
-from replay.protocol.features import Encoded, Features, digest, first_rows
+from replay.protocol.features import Encoded, Features, digest
 
 __all__ = ["DIM", "ObdFeatures", "digest"]
 
@@ -74,9 +74,13 @@ class ObdFeatures(Features):
     @classmethod
     def fit(cls, log: Log, rows: int | None = None) -> "ObdFeatures":
         """Fit on the users of a log, or of its first ``rows`` events, and on its items, in one pass over the log."""
+        _check_columns(log)
         counts: dict[tuple[str | None, ...], int] = {}
-        for group in first_rows(log, rows):
-            users = log.read(group, USER_FEATURES, use_threads=torch.get_num_threads() > 1)
+        end = log.first_row + (log.rows if rows is None else rows)
+        for group in log.groups:
+            if group.first >= end:
+                break
+            users = log.read(group, USER_FEATURES, use_threads=torch.get_num_threads() > 1).slice(0, end - group.first)
             profiles = users.group_by(list(USER_FEATURES)).aggregate([([], "count_all")])
             columns = [profiles[name].cast(pa.string()).to_pylist() for name in USER_FEATURES]
             for profile, count in zip(zip(*columns, strict=True), profiles["count_all"].to_pylist(), strict=True):
@@ -109,10 +113,7 @@ class ObdFeatures(Features):
 
     def check(self, log: Log) -> None:
         """Raise an InputError if a log has other items or more positions than the fit."""
-        if log.schema != OBD:
-            raise InputError(
-                f"{log.path} does not have the columns of the Open Bandit Dataset, which the agent's features take."
-            )
+        _check_columns(log)
         n, positions = len(self.item), int(log.statistics.numeric[POSITION][1])
         if log.n_items != n:
             raise InputError(f"{log.path} has {log.n_items} items, the agent's features were fitted for {n}.")
@@ -131,7 +132,10 @@ class ObdFeatures(Features):
             lost, none = int((code == len(known)).sum()), int((index < 0).sum())
             unseen, missing = unseen + lost - none, missing + none
             codes.append(code)
-        codes.append(torch.from_numpy(events.numeric[POSITION]) - 1)
+        position = torch.from_numpy(events.numeric[POSITION])
+        if position.is_floating_point():
+            raise InputError(f"{log.path}, column {POSITION}: expected whole numbers, none of them missing.")
+        codes.append(position - 1)
         pair = pair_values(events.pair[AFFINITY], events, arms, log.n_items).unsqueeze(-1)
         return Encoded(torch.stack(codes, dim=-1), torch.empty(len(events.item), 0), pair, unseen, missing)
 
@@ -182,6 +186,20 @@ class ObdFeatures(Features):
                 "Take another checkpoint, or train the agent again."
             )
         return cls(**{name: value for name, value in state.items() if name != "kind"})
+
+
+def _check_columns(log: Log) -> None:
+    """Raise an InputError unless a log has the columns of the Open Bandit Dataset, with values that it may have."""
+    if log.schema != OBD:
+        raise InputError(
+            f"{log.path} does not have the columns of the Open Bandit Dataset, which the agent's features take."
+        )
+    low, high = log.statistics.numeric.get(POSITION, (0, 0))
+    if not 1 <= low <= high <= MOST_POSITIONS:
+        raise InputError(f"{log.path}, column {POSITION}: expected 1 to {MOST_POSITIONS}, got {low:g} to {high:g}.")
+    lowest = log.statistics.pair.get(AFFINITY, (0.0, 0.0))[0]
+    if lowest < 0:
+        raise InputError(f"{log.path}, column {AFFINITY}: expected numbers of at least 0, got {lowest:g}.")
 
 
 def _faults(state: Any) -> Iterator[tuple[str, str, str]]:
