@@ -303,8 +303,11 @@ def _check_extremes(path: Address, log: Mapping[str, Any], footers: list[pq.File
                 if name in found and of_group and of_group.has_min_max and isinstance(of_group.min, int | float):
                     found[name].append((of_group.min, of_group.max, f"{file}, row group {group},"))
     for name, (key, said) in stated.items():
-        low, high = (end([group[i] for group in found[name]], default=0) for i, end in ((0, min), (1, max)))
-        if not found[name] or not (math.isfinite(low) and math.isfinite(high)):
+        if not found[name]:
+            continue
+        low: float = min(group[0] for group in found[name])
+        high: float = max(group[1] for group in found[name])
+        if not (math.isfinite(low) and math.isfinite(high)):
             continue
         if name == propensity and not 0 < low <= high <= 1:
             continue
