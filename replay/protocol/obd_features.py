@@ -25,7 +25,7 @@ from nl_lightning.core.whole import is_whole
 from replay.logs.obd import AFFINITY, ITEM_FEATURES, ITEM_NUMBER, MOST_POSITIONS, OBD, POSITION, USER_FEATURES
 from replay.logs.reader import Events, Log
 from replay.protocol.candidates import Candidates, pair_values
-from replay.protocol.features import Encoded, Features, first_rows
+from replay.protocol.features import Encoded, Features, digest, first_rows
 
 __all__ = ["DIM", "ObdFeatures", "digest"]
 
