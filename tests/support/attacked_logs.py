@@ -132,7 +132,7 @@ def used_own(path: Path) -> dict[str, Any]:
         # with NaN, which equals nothing
         found[f"events {number}"] = str([*(array.tolist() for array in arrays), _names(events.categorical["country"])])
         found[f"arms {number}"] = [tensor.tolist() for tensor in (*shown, pair)]
-        found[f"frame {number}"] = log.frame(group).to_json()
+        found[f"frame {number}"] = log.frame(group).to_json(date_format="iso")
     return found
 
 
