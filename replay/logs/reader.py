@@ -112,6 +112,7 @@ class Log:
         for file in list_files(self.path, EVENTS_FILES):
             with _open(file) as parquet:
                 check_events(parquet.schema_arrow, self.schema, str(file))
+                _check_named(parquet.schema_arrow, self.schema.log_columns, file)
                 for number in range(parquet.metadata.num_row_groups):
                     rows = parquet.metadata.row_group(number).num_rows
                     self.groups.append(RowGroup(file, number, first, rows))
@@ -222,13 +223,7 @@ class Log:
             self._check_candidates(group, candidates, item)
         for name, found in pair.items():
             self._check_pairs(group, name, found, candidates)
-        for name in table.column_names:
-            nulls, said = table[name].null_count, self._whole.missing.get(name, 0)
-            if nulls > said:
-                raise InputError(
-                    f"{group}, column {name}: {nulls} values are missing, expected at most {said} in the whole log. "
-                    f"{_DAMAGED}"
-                )
+        self._check_missing(group, table)
         return Events(
             rows=range(group.first, group.first + group.rows),
             item=item,
@@ -250,6 +245,7 @@ class Log:
         columns = list(self.schema.visible_columns)
         stored = [name for name in columns if not (self.schema.sparse and name in self.schema.pair)]
         table = self.read(group, stored)
+        self._check_missing(group, table)
         if self.schema.candidates:
             place = table.column_names.index(self.schema.candidates)
             length, numbers = _ragged(table[self.schema.candidates], group, self.schema.candidates)
@@ -266,6 +262,15 @@ class Log:
         listed = self.schema.sparse_items(name)
         item = _ragged(table[listed], group, listed) if self.schema.sparse else None
         return Pairs(_ragged(table[name], group, name), item)
+
+    def _check_missing(self, group: RowGroup, table: pa.Table) -> None:
+        for name in table.column_names:
+            nulls, said = table[name].null_count, self._whole.missing.get(name, 0)
+            if nulls > said:
+                raise InputError(
+                    f"{group}, column {name}: {nulls} values are missing, but log.json states {said} in the whole log. "
+                    f"{_DAMAGED}"
+                )
 
     def _check_candidates(self, group: RowGroup, candidates: Ragged, item: NDArray[np.int64]) -> None:
         column, (length, values) = str(self.schema.candidates), candidates
@@ -315,16 +320,24 @@ def _open(file: Address) -> pq.ParquetFile:
         raise InputError(f"{file} is not a complete Parquet file ({error}). Convert the log again.") from error
 
 
+def _check_named(found: pa.Schema, names: Sequence[str], file: Address) -> None:
+    """A column without a role was dropped from the schema: a log is written with those that have one."""
+    for name in found.names:
+        if name not in names:
+            raise InputError(f"{file} has a column {name:.60} that its schema does not name. Convert the log again.")
+
+
 def _read_items(file: Address, schema: Schema) -> pa.Table:
-    features = schema.action_features
     with _open(file) as parquet:
         check_items(parquet.schema_arrow, schema, str(file))
+        _check_named(parquet.schema_arrow, schema.item_columns, file)
         try:
-            items = parquet.read(columns=[schema.key, *features])
+            items = parquet.read(columns=list(schema.item_columns))
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{file} cannot be read ({error}). Convert the log again.") from error
-    for name in features.numeric:
-        numbers = _floats(items[name].drop_null())
+    for name in schema.action_features.numeric:
+        # those of the Open Bandit Dataset are never missing
+        numbers = _floats(items[name] if schema == OBD else items[name].drop_null())
         if not np.isfinite(numbers).all():
             raise InputError(
                 f"{file}, column {name}: expected finite numbers, got {numbers[~np.isfinite(numbers)][0]}."

@@ -56,8 +56,8 @@ class ActionTable:
 
     key: str
     """column of the action's name"""
-    table: str | None = None
-    """file of the table; None if it is given as an object"""
+    table: str | None = field(default=None, compare=False)
+    """file of the table; None if it is given as an object. Logs with equal columns have equal schemas."""
     numeric: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
 
@@ -114,6 +114,11 @@ class Schema:
         """The columns of a log's events: those of the source and those that the log adds."""
         added = map(self.sparse_items, self.pair) if self.sparse else ()
         return tuple(dict.fromkeys((*self.source_columns, self.propensity_column, *added)))
+
+    @property
+    def item_columns(self) -> tuple[str, ...]:
+        """The columns of a log's actions."""
+        return (self.key, *self.action_features)
 
     @property
     def visible_columns(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
@@ -85,8 +85,8 @@ class LogWriter:
 
     def __init__(self, path: Path, schema: Schema, items: pa.Table, source: dict[str, Any]) -> None:
         self.path, self.schema, self.source = path, schema, source
-        self.items = items
         check_items(items.schema, schema, "The table of items")
+        self.items = _named(items, schema.item_columns)
         self.progress: Any = None
         self._pending: list[pa.Table] = []
         self._counter = StatisticsCounter(schema, items.num_rows)
@@ -107,8 +107,7 @@ class LogWriter:
     def add(self, events: pa.Table, progress: Any) -> None:
         """Append events. ``progress`` describes, as JSON, where the source stands after them."""
         check_events(events.schema, self.schema, "The table of events")
-        known = self.schema.log_columns
-        self._pending.append(events.select([name for name in events.column_names if name in known]))
+        self._pending.append(_named(events, self.schema.log_columns))
         self.progress = progress
         if sum(table.num_rows for table in self._pending) >= PART_ROWS:
             self._flush()
@@ -182,3 +181,8 @@ class LogWriter:
                 self.progress = progress
                 self._parts.append(table.num_rows)
                 self._counter.add(table)
+
+
+def _named(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The columns that a schema names, in their own order."""
+    return table.select([name for name in table.column_names if name in names])

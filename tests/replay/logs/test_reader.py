@@ -89,7 +89,7 @@ def read(log: Path) -> None:
         (put("propensity_score", 3, 1.5), r"row group 0, column propensity_score: .* got 1.5"),
         (put("position", 3, 0), "row group 0, has 0 to 3"),
         (put("position", 353, 4), "row group 1, has 1 to 4"),
-        (put("position", 3, None), "row group 0, column position: 1 values are missing, expected at most 0"),
+        (put("position", 3, None), "row group 0, column position: 1 values are missing, but log.json states 0"),
         (cast("position", pa.string()), "column position: expected numbers, got string"),
         (cast("affinity", pa.list_(pa.float64())), "column affinity: expected list.*float.*, got list.*double"),
         (put("user_feature_3", 400, None), "row group 1, column user_feature_3: 1 values are missing"),
