@@ -44,8 +44,8 @@ class StepRule(ABC):
         """Begin with a row of parameters, which will take so many steps."""
 
     def identity(self) -> str:
-        """What a stored state must agree with."""
-        return f"{type(self).__name__}(lr={self.lr:g})"
+        """What a stored state must agree with: the rule, and those of its settings that a checkpoint does not store."""
+        return type(self).__name__
 
 
 class GradientDescent(StepRule):

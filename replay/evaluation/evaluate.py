@@ -30,13 +30,16 @@ DRAWS = 20
 """Monte Carlo draws for the action probabilities of a Thompson agent."""
 
 
-def load(checkpoint: Path, model: type[Agent] | None = None, **own: Any) -> tuple[Agent, Features, dict[str, Any]]:
+def load(
+    checkpoint: Path, model: type[Agent] | None = None, frozen: bool = False, **own: Any
+) -> tuple[Agent, Features, dict[str, Any]]:
     """Load an agent that was trained on a log.
 
     Args:
         checkpoint: file of the checkpoint.
         model: class of the agent; by default it is looked up by its name among ``nl_lightning.AGENTS``. The checkpoint
             itself never decides which class is imported.
+        frozen: whether the agent only chooses, so that an optimiser of one's own need not be given again.
         own: settings that a checkpoint does not store because they are objects, such as ``exploration`` and ``design``.
 
     Returns:
@@ -56,7 +59,7 @@ def load(checkpoint: Path, model: type[Agent] | None = None, **own: Any) -> tupl
             raise InputError(f"{checkpoint} holds an agent that was not trained on a log: it has no features of a log.")
         features = Features.from_state_dict(environment["features"])
         settings = {name: environment["settings"][name] for name in ("candidates", "arms")}
-    return from_checkpoint(chosen, checkpoint, stored, own), features, settings
+    return from_checkpoint(chosen, checkpoint, stored, own, frozen), features, settings
 
 
 def evaluate(
