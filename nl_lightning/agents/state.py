@@ -76,6 +76,7 @@ def identity(agent: Any) -> dict[str, Any]:
         "blocks": agent.network.blocks,
         "design": design if isinstance(design, str) else f"{design.__module__}.{design.__qualname__}",
         "exploration": repr(agent.exploration),
+        "optimizer": agent.step_rule.identity(),
         **{name: getattr(agent.settings, name) for name in (*SETTINGS, "seeds")},
         "mode": agent.mode,
         **agent.formulas.identity(),
@@ -157,7 +158,9 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:76]} ..."
 
 
-def from_checkpoint(kind: type[A], path: str | Path, stored: Mapping[str, Any], own: Mapping[str, Any]) -> A:
+def from_checkpoint(
+    kind: type[A], path: str | Path, stored: Mapping[str, Any], own: Mapping[str, Any], frozen: bool = False
+) -> A:
     """The agent of a checkpoint that was read. ``kind`` is its class: nothing that a checkpoint names is imported.
 
     Args:
@@ -165,6 +168,7 @@ def from_checkpoint(kind: type[A], path: str | Path, stored: Mapping[str, Any], 
         path: of the checkpoint, for messages.
         stored: its content.
         own: settings that it does not store because they are objects, or that replace stored ones.
+        frozen: whether the agent only chooses, so that an optimiser of one's own need not be given again.
     """
     name, known = stored_name(path, stored), getattr(kind, "name", None)
     check_keys(path, stored, ["hyper_parameters"])
@@ -193,6 +197,10 @@ def from_checkpoint(kind: type[A], path: str | Path, stored: Mapping[str, Any], 
         weights = [value for key, value in state.items() if key.startswith("network.") and isinstance(value, Tensor)]
         if any(value.dtype == torch.float64 for value in weights):
             agent.double()
+        if frozen:
+            extra = state["_extra_state"]
+            then = {**extra["identity"], "optimizer": agent.identity()["optimizer"]}
+            state = {**state, "_extra_state": {**extra, "identity": then}}
         agent.load_state_dict(state)
     return agent
 

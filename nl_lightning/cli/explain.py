@@ -18,6 +18,8 @@ _CLASSES: dict[str, tuple[str, Sequence[str]]] = {
     "data.environment": ("environment", ["Synthetic", "Classification", "replay.ReplayLog"]),
     "trainer.callbacks": ("callback", callbacks.__all__),
     "trainer.logger": ("logger", loggers.__all__),
+    "model.network": ("network", ()),
+    "model.optimizer": ("optimiser", ["adam", "gd"]),
 }
 """What an option that takes a class is called, and the classes that have a name."""
 
@@ -78,6 +80,8 @@ def _no_option(found: re.Match[str], key: str, path: str | None, error: ParserEr
         argument = found[1] if "unrecognized" in found[0] else f"--{name}"
         return plain_key(name), no_option(argument, error.options, error.command)
     whole = plain_key(f"{key}.{name}")
+    inner = re.search(r"is not accepted\. Got value: Namespace\(class_path='([^']+)'", str(error))
+    path = inner[1] if inner else path
     known = _settings(path) if path else []
     of = f" of {path.rpartition('.')[2]}" if path else ""
     settings = f" Its settings: {', '.join(known)}." if known else ""
@@ -89,15 +93,41 @@ def _no_class(found: re.Match[str], key: str, path: str | None, error: ParserErr
     given = found[1]
     if key == "model":
         return key, no_agent(given)
+    if key not in _CLASSES and re.search(r"Expected a <class '(int|float|bool|str)'>", str(error)):
+        # a setting that may also be a number or text
+        return _wrong_value(found, key, path, error)
     what, names = _CLASSES.get(key, ("class", ()))
     close = suggest(given.rpartition(".")[2], names)
     listed = ", ".join(names) if len(names) < 15 else f"those of lightning.pytorch.{what}s"
+    listed = f" The {what}s: {listed};" if names else ""
     reason = f" ({found[2]})" if found.re.groups > 1 else ""
     article = "an" if what[0] in "aeiou" else "a"
     return key, (
-        f"{key}: there is no {what} {given}{reason}.{close} The {what}s: {listed}; {article} {what} of your "
-        "own is given by its import path, such as my_module.MyClass."
+        f"{key}: there is no {what} {given}{reason}.{close}{listed} {article if names else article.title()} {what} of "
+        "your own is given by its import path, such as my_module.MyClass."
     )
+
+
+def _no_maker(found: re.Match[str], key: str, path: str | None, error: ParserError) -> tuple[str, str]:
+    """A function that does not say that it makes what is wanted: the parser goes by the type that it returns."""
+    name = found[1].rpartition(".")[2]
+    return key, (
+        f"{key}: {found[1]} must be a class, or a function that says what it makes: def {name}(...) -> {found[2]}."
+    )
+
+
+def _no_kind(found: re.Match[str], key: str, path: str | None, error: ParserError) -> tuple[str, str]:
+    article = "an" if found[2][0] in "AEIOU" else "a"
+    return key, f"{key} must be a class or function that makes {article} {found[2]}; {found[1]} is another one."
+
+
+def _no_import(found: re.Match[str], key: str, path: str | None, error: ParserError) -> tuple[str, str]:
+    given = re.search(r"class_path='([^']+)'", _given(error))
+    return key, f"{key}: {given[1] if given else _given(error)} cannot be imported ({found[1]})."
+
+
+def _no_callable(found: re.Match[str], key: str, path: str | None, error: ParserError) -> tuple[str, str]:
+    return key, f"{key} must be a class or a function, by its import path; {_given(error)} is neither: {found[1]}."
 
 
 def _no_mapping(found: re.Match[str], key: str, path: str | None, error: ParserError) -> tuple[str, str]:
@@ -126,6 +156,7 @@ def _given(error: ParserError) -> str:
     found = re.search(r"(?:Got value|Given value): (.*)", tail)
     nested = re.fullmatch(r"NestedArg\(key=.*?, val=(.*)\)", found[1]) if found else None
     text = nested[1].strip("'\"") if nested else found[1] if found else "something else"
+    text = text.partition(". Got value: ")[0]
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -162,10 +193,17 @@ _KINDS: list[tuple[str, _Say]] = [
     (r"unrecognized arguments: (\S+)", _no_option),
     (r"Option '([^']+)' is not accepted", _no_option),
     (r"does not accept option '([^']+)'", _no_option),
+    (r"Expected '(\S+)' to be a function that returns <class '(\w+)'>", _no_maker),
+    (r"expects a function or a callable class: Expected '(\S+)' to be a subclass of <class '(\w+)'>", _no_kind),
+    (r"expects a function or a callable class: Unexpected import object (.*)", _no_callable),
     (r"the following arguments are required: (.*)", _missing),
     (r"argument (\S+): expected one argument", _no_value),
     (r"Import path (\S+) (does not correspond to a subclass of \w+)", _no_class),
     (r"class_path '([^']+)':\s+(No module named '[^']*'|module '\S+' has no attribute '[^']*')", _no_class),
+    (
+        r"expects a function or a callable class: (No module named '[^']*'|module '\S+' has no attribute '\w*')",
+        _no_import,
+    ),
     (r"Expected a dot import path string: (.*)", _no_class),
     (r"Not a valid subclass of (\w+)", _no_mapping),
     (r"Unable to load config '(.*)'", _no_file),

@@ -50,6 +50,8 @@ class ModuleModel(RewardModel):
                 f"network must be a callable that makes a torch.nn.Module, or such a module; got {network!r:.50}."
             )
         self._make = _resetting(network) if isinstance(network, nn.Module) else network
+        # Lightning changes the default in a fit in float64, and torch then draws other numbers.
+        self._dtype = torch.get_default_dtype()
         drawn = [self._made(seed, Stream.INITIAL_WEIGHTS) for seed in seeds]
         # Not a submodule: its own parameters are never used, only its code.
         self._template = [drawn[0]]
@@ -227,6 +229,8 @@ class ModuleModel(RewardModel):
 
     def _made(self, seed: int, stream: Stream, *index: int) -> nn.Module:
         with _random_numbers(generator(seed, stream, *index), torch.device("cpu")):
+            default = torch.get_default_dtype()
+            torch.set_default_dtype(self._dtype)
             try:
                 made = self._make()
             except InputError:
@@ -234,6 +238,8 @@ class ModuleModel(RewardModel):
             except Exception as error:
                 # the user's code may raise anything
                 raise InputError(f"network cannot be made ({type(error).__name__}: {error}).") from error
+            finally:
+                torch.set_default_dtype(default)
         if not isinstance(made, nn.Module):
             raise InputError(f"network must make a torch.nn.Module, got {type(made).__name__}.")
         for name, parameter in made.named_parameters():

@@ -42,6 +42,10 @@ class StepRule:
         """Begin with a row of parameters, which will take so many steps. Not asked of a ``plain`` rule."""
         raise NotImplementedError
 
+    def identity(self) -> str:
+        """What a stored state must agree with: the rule, and those of its settings that a checkpoint does not store."""
+        return type(self).__name__
+
 
 class GradientDescent(StepRule):
     """theta <- theta - lr grad L(theta): the paper's words, read literally on its summed loss."""

@@ -61,7 +61,7 @@ def train(
             weight.copy_(other)
     unstable = descent.is_unstable()
     loss = model.descend(trained, data, descent, descent.lr.masked_fill(unstable, 0), moving, seeds)
-    failed = unstable | has_diverged(loss, observations=data.x.shape[1])
+    failed = unstable | has_diverged(loss, data)
     any_failed = bool(failed.any())
     if any_failed:
         for weight, old in zip(trained, before, strict=True):
@@ -82,9 +82,12 @@ def _active(inactive: Tensor) -> Tensor | None:
     return torch.tensor(pad_singleton(active, len(inactive)), device=inactive.device, dtype=torch.long)
 
 
-def has_diverged(loss: Tensor, observations: int) -> Tensor:
-    """Whether a loss, (R,), is not finite or far above n log 2, that of no network at all (f = 0)."""
-    return ~(loss <= DIVERGED_LOSS * math.log(2) * (1 + observations))
+def has_diverged(loss: Tensor, data: Observations) -> Tensor:
+    """Whether a loss, (R,), is not finite or far above sum_i w_i log 2, that of no network at all (f = 0)."""
+    n: int | Tensor = data.x.shape[1]
+    if data.weight is not None:
+        n = data.weight.sum(1).clamp_min(n)
+    return ~(loss <= DIVERGED_LOSS * math.log(2) * (1 + n))
 
 
 class TrainNNOptimizer(Optimizer):

@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> None:
         # several processes share the cores: their launcher decides
         torch.set_num_threads(default_threads(LARGE_WORK))
     model = import_class(options.model, Agent, "--model") if options.model else None
-    agent, features, trained = load(options.checkpoint, model, options.features, **_own(options))
+    agent, features, trained = load(options.checkpoint, model, options.features, frozen=True, **_own(options))
     log = Log(options.log or bundled_log())
     features.check(log)
     settings = _settings(options, log, trained)

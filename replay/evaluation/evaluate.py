@@ -33,7 +33,7 @@ DRAWS = 20
 
 
 def load(
-    checkpoint: Path, model: type[Agent] | None = None, features: Given = None, **own: Any
+    checkpoint: Path, model: type[Agent] | None = None, features: Given = None, frozen: bool = False, **own: Any
 ) -> tuple[Agent, Features, dict[str, Any]]:
     """Load an agent that was trained on a log.
 
@@ -42,6 +42,7 @@ def load(
         model: class of the agent; by default it is looked up by its name among ``nl_lightning.AGENTS``. The checkpoint
             itself never decides which class is imported.
         features: the function that computes features of one's own, or its path ``my_module:function``.
+        frozen: whether the agent only chooses, so that an optimiser of one's own need not be given again.
         own: settings that a checkpoint does not store because they are objects, such as ``exploration`` and ``design``.
 
     Returns:
@@ -61,7 +62,7 @@ def load(
             raise InputError(f"{checkpoint} holds an agent that was not trained on a log: it has no features of a log.")
         fitted = features_from_state(environment["features"], features)
         settings = {name: environment["settings"][name] for name in ("candidates", "arms")}
-    return from_checkpoint(chosen, checkpoint, stored, own), fitted, settings
+    return from_checkpoint(chosen, checkpoint, stored, own, frozen), fitted, settings
 
 
 def evaluate(

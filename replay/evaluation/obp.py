@@ -92,7 +92,7 @@ class LogDataset(OpenBanditDataset):
 class AgentPolicy(BaseContextualPolicy):
     """An agent as an obp policy, for ``run_bandit_simulation`` on a ``LogDataset``. It chooses among all items.
 
-    The agent must have one replica. TrainNN runs after every ``update_every`` rewards, as in a fit.
+    The agent must have one replica. TrainNN runs when it would in a fit.
     """
 
     dim: int = 0
@@ -108,6 +108,12 @@ class AgentPolicy(BaseContextualPolicy):
         super().__post_init__()
         self.policy_name = self.agent.name
         self._choice: Choice | None = None
+        self._train_at = self._next_training()
+
+    def _next_training(self) -> int:
+        """Number of observations after which TrainNN runs next."""
+        seen = int(self.agent.rounds[0])
+        return seen + self.agent.schedule.rounds_until_next(seen)
 
     def select_action(self, context: NDArray[np.float64]) -> NDArray[np.int64]:
         """(len_list,): the context includes the position, so all entries of the list are the same item."""
@@ -120,8 +126,9 @@ class AgentPolicy(BaseContextualPolicy):
             raise InputError(f"{self.agent.name} learns from its last choice, which was not item {action}.")
         self.n_trial += 1
         self.agent.observe(self._choice, torch.tensor([reward], device=self.agent.device))
-        if self.n_trial % self.agent.update_every == 0:
+        if int(self.agent.rounds[0]) >= self._train_at:
             self.agent.train_nn()
+            self._train_at = self._next_training()
 
     def _arms(self, context: NDArray[np.float64]) -> torch.Tensor:
         """(n, 42)"""

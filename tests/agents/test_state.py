@@ -2,11 +2,15 @@
 
 import copy
 import pickle
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 import torch
 
+from nl_lightning import NeuralLogUCB2
 from nl_lightning.core.errors import InputError, TrainNNDiverged
+from tests.support.fits import Fit
 from tests.support.small_agents import DIM, SETTINGS, VARIANTS, deal, make
 
 
@@ -106,6 +110,29 @@ def test_rounds_in_inference_mode_can_go_on_outside() -> None:
     assert int(agent.rounds) == 200
     agent.load_state_dict(again.state_dict())
     assert int(agent.rounds) == 0
+
+
+def test_an_optimiser_of_ones_own_is_given_again(fit: Fit, tmp_path: Path) -> None:
+    """A checkpoint does not store it: without it the agent would go on with another one and say nothing."""
+
+    def optimizer(parameters: Iterable[torch.Tensor], lr: float = 0.002) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=lr)
+
+    path = tmp_path / "last.ckpt"
+    agent, _ = fit(NeuralLogUCB2(DIM, optimizer=optimizer, steps=3), rounds=60)
+    agent.trainer.save_checkpoint(path)
+    with pytest.raises(InputError, match=r"its optimizer is torch.optim.sgd.SGD\(.*here it is Adam"):
+        NeuralLogUCB2.load_from_checkpoint(path)
+    with pytest.raises(InputError, match="its optimizer is"):
+        NeuralLogUCB2.load_from_checkpoint(path, optimizer=lambda parameters: optimizer(parameters, lr=0.1))
+    again = NeuralLogUCB2.load_from_checkpoint(path, optimizer=optimizer)
+    for one in (agent, again):
+        one.train_nn()
+    assert all(torch.equal(a, b) for a, b in zip(agent.weights(), again.weights(), strict=True))
+    # what a checkpoint does store can be replaced
+    agent, _ = fit(NeuralLogUCB2(DIM, lr=0.01, steps=3), rounds=60)
+    agent.trainer.save_checkpoint(path)
+    assert NeuralLogUCB2.load_from_checkpoint(path, lr=0.02).step_rule.lr == 0.02
 
 
 def test_choices_of_other_agents_are_refused_and_change_nothing() -> None:

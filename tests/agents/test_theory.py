@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,11 +17,19 @@ from nl_lightning.designs.adaptive import AdaptiveDesign
 from nl_lightning.models.base import Descent, Observations
 from nl_lightning.models.mlp import MLP
 from tests.support.fits import Fit
+from tests.support.paths import ROOT
 from tests.support.small_agents import deal
 from tests.support.theory_twin import NAMES, TheoryTwin
 
 REPLICAS = {"kappa": [6.0, 20.0], "S": [1.0, 0.6]}
 CONSTANTS = {"delta": 0.1, "C1": 0.7, "C4": 1.3, "C5": 0.6, "C6": 0.4, "C7": 0.2}
+
+
+def test_the_shipped_config_trains_after_every_round() -> None:
+    """As printed in the paper, to the last of its rounds."""
+    config = yaml.safe_load((ROOT / "configs" / "theory.yaml").read_text())
+    rounds = config["data"]["rounds"]
+    assert NeuralLogUCB2(4, **config["model"]["init_args"]).schedule.calls(0, rounds) == list(range(1, rounds + 1))
 
 
 def pair(name: str, depth: int, **settings: object) -> tuple[Agent, list[TheoryTwin]]:

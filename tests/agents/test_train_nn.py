@@ -213,6 +213,14 @@ def test_an_agent_that_has_learned_goes_on_and_its_weights_are_stored() -> None:
     assert float(again.buffer.weight[0, 140:].abs().sum()) == 0
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_large_weights_are_no_divergence(bias: bool) -> None:
+    """Clicks that no network can tell apart have a loss of sum_i w_i log 2, however large the weights are."""
+    agent = NeuralLogUCB2(DIM, bias=bias)
+    agent.learn(torch.full((40, DIM), 0.1), torch.arange(40) % 2, torch.full((40,), 5000.0))
+    assert agent.diverged_at.tolist() == [0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

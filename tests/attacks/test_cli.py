@@ -56,6 +56,25 @@ AGENT_OPTIONS = {
     "--model.design=dagonal": ("Did you mean diagonal?",),
     "--model.replicas=10000000000": ("at most 1,000,000 replicas",),
     "--model.width=100000000": ("GiB",),
+    "--model.network=nosuch.Deep": (
+        "there is no network nosuch.Deep (No module named 'nosuch'). A network of your own",
+    ),
+    "--model.network=5": ("there is no network 5. A network of your own",),
+    "--model.network=torch.optim.SGD": (
+        "model.network must be a class or function that makes a Module; torch.optim.SGD",
+    ),
+    "--model.network=torch.relu": ("model.network: torch.relu must be a class, or a function that says what it makes",),
+    "--model.network=torch.pi": (
+        "model.network must be a class or a function, by its import path; torch.pi is neither",
+    ),
+    "--model.optimizer={class_path: torch.optim.SGD, init_args: {momentun: 1}}": (
+        "there is no option --model.optimizer.momentun of SGD. Did you mean momentum?",
+    ),
+    "--model.optimizer={class_path: torch.nn.ReLU}": ("model.optimizer must be a class or function that makes an Opt",),
+    "--model.optimizer={class_path: torch.optim.Nope}": (
+        "torch.optim.Nope cannot be imported (module 'torch.optim' has",
+    ),
+    "--model.optimizer={class_path: torch.optim.SGD, init_args: {lr: abc}}": ("model.optimizer.lr must be a number",),
 }
 OTHER_OPTIONS = {
     "--data.round=3": ("Did you mean --data.rounds?",),

@@ -7,6 +7,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from lightning.pytorch.plugins.precision import DoublePrecision
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -185,6 +186,15 @@ def test_frozen_parameters_stay_as_they_are() -> None:
     other = NeuralLogUCB2(DIM, network=Frozen, replicas=2, design="full").double()
     other.load_state_dict(agent.state_dict())
     assert torch.equal(other.act(x[0]).mean, agent.act(x[0]).mean), "a checkpoint holds them"
+
+
+def test_fresh_parameters_do_not_depend_on_the_precision_of_a_fit() -> None:
+    """They are a function of seed and call: Lightning's float64 is another default of torch."""
+    agent = NeuralLogUCB2(DIM, network=plain).double()
+    outside = agent.network.fresh([3], [2])
+    with DoublePrecision().train_step_context():
+        inside = agent.network.fresh([3], [2])
+    assert all(torch.equal(a, b) for a, b in zip(outside, inside, strict=True))
 
 
 @pytest.mark.parametrize("name", ["weights", "shapes", "blocks", "draws", "module", "descend"])

@@ -165,20 +165,21 @@ def test_an_agent_is_a_policy_of_obp(agent: Any, log: Log) -> None:
     features = ObdFeatures.fit(log)
     dataset = LogDataset(behavior_policy="random", campaign="all", log=log, features=features)
     feedback = dataset.obtain_batch_bandit_feedback()
-    settings: dict[str, Any] = {"nu": 0.2, "lr": 0.002, "steps": 5, "update_every": 10}
+    settings: dict[str, Any] = {"nu": 0.2, "lr": 0.002, "steps": 5, "update_every": 10, "update_growth": 0.4}
     policy = AgentPolicy(agent=agent(42, **settings).double(), features=features, len_list=3)
     distribution = run_bandit_simulation(feedback, policy)
     twin_agent, events = agent(42, **settings).double(), frame(log)
     arms = twin.features(events, log.items.to_pandas())
-    matched = 0
+    matched, train_at = 0, 10
     for e, row in enumerate(events.to_dict("records")):
         choice = twin_agent.act(torch.from_numpy(arms(row, range(12))))
         assert distribution[e, int(choice.arm), row["position"] - 1] == 1
         if int(choice.arm) == row["item_id"]:
             matched += 1
             twin_agent.observe(choice, torch.tensor([row["click"]]))
-            if matched % 10 == 0:
+            if matched == train_at:
                 twin_agent.train_nn()
+                train_at = matched + max(10, int(0.4 * matched))
     assert matched == policy.n_trial == int(twin_agent.rounds) > 30
     with pytest.raises(InputError, match="not item"):
         policy.update_params((int(choice.arm) + 1) % 12, 1.0, feedback["context"][:1])

@@ -8,6 +8,7 @@ import lightning as L
 import pytest
 import torch
 
+from nl_lightning import NeuralLogUCB2
 from nl_lightning.core.errors import InputError
 from nl_lightning.rollout.data import BanditData
 from replay import Log, ReplayLog
@@ -19,6 +20,7 @@ from tests.support import own_agents
 from tests.support.fits import QUIET
 from tests.support.launch import finish, start
 from tests.support.own_agents import PatientUCB
+from tests.support.own_networks import of_a_log
 from tests.support.replay_logs import SMALL, write_log
 
 
@@ -116,3 +118,17 @@ def test_a_checkpoint_does_not_choose_what_is_imported(checkpoint: Path, tmp_pat
     torch.save(stored, tmp_path / "other.ckpt")
     with pytest.raises(InputError, match="which does not come with nl_lightning"):
         load(tmp_path / "other.ckpt")
+
+
+def test_a_network_is_given_again_and_an_optimiser_need_not_be(log: Log, tmp_path: Path) -> None:
+    """A frozen agent takes no steps; one that is to go on needs its optimiser."""
+    agent = NeuralLogUCB2(42, network=of_a_log, optimizer="torch.optim.RMSprop", steps=2, update_every=20)
+    trainer = L.Trainer(**QUIET, enable_checkpointing=False)
+    trainer.fit(agent, BanditData(ReplayLog(str(log.path)), rounds=60))
+    trainer.save_checkpoint(path := tmp_path / "last.ckpt")
+    network = "--network=tests.support.own_networks.of_a_log"
+    main(["evaluate", f"--log={log.path}", f"--checkpoint={path}", network, f"--output={tmp_path / 'result.json'}"])
+    assert json.loads((tmp_path / "result.json").read_text())["replicas"]
+    with pytest.raises(InputError, match="its optimizer is torch.optim.rmsprop.RMSprop"):
+        load(path, network=of_a_log)
+    assert load(path, network=of_a_log, optimizer=torch.optim.RMSprop)[0].rounds.tolist() == [60]
