@@ -73,6 +73,8 @@ class ReplayLog(LoggedEnvironment):
             check_whole(1, fit_rows=fit_rows)
         self.log = Log(bundled_log() if log is None else log)
         self.arms = check_protocol(candidates, arms, self.log)
+        if self.log.schema.candidates:
+            self.max_arms = self.arms
         self.rejection = rejection
         c = check_rule(rejection, propensity_floor, self.log)
         self.setting = ReplaySettings(candidates, self.arms, c, seed)
