@@ -54,7 +54,7 @@ def test_co_occurrences_are_those_of_the_dense_matrix(
     assert (counter.gram() == dense.T @ dense).all()
 
     vectors = leading_eigenvectors(counter.gram(), 3)
-    _, values, transposed = np.linalg.svd(dense, full_matrices=False)
+    values = np.linalg.svd(dense, compute_uv=False)
     rank = int((values > 1e-6).sum())
     assert vectors.shape[1] == min(3, rank)
     # as much of the matrix is kept as by the SVD, whatever basis it has where singular values are equal
