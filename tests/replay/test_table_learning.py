@@ -174,6 +174,17 @@ def test_estimates_are_those_of_one_event_at_a_time(
     assert row["snips"] == pytest.approx(twin.snips(click, pi, p), rel=1e-12)
 
 
+def test_plain_matches_of_lists_with_different_lengths_are_refused(logs: dict[str, Log]) -> None:
+    """An event with n candidates is matched with probability 1 / n: those with few would count more."""
+    assert logs["lists"].statistics.uniform
+    with pytest.raises(InputError, match="has events with different numbers of candidates"):
+        ReplayLog(str(logs["lists"].path), candidates="logged", rejection="match")
+    note = ReplayLog(str(logs["lists"].path), candidates="logged")
+    note.reset([0])
+    assert "keeps about" in note.counts()["propensity_note"]
+    assert ReplayLog(str(logs["all"].path), candidates="all", rejection="match").setting.c is None
+
+
 def test_more_contexts_than_int64_can_number_are_not_looked_up(tmp_path: Path, logs: dict[str, Log]) -> None:
     features = fit_features(logs["discrete"])
     features.radix = (2**31, 2**31, 2**31, 7)

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nl_lightning.core.errors import InputError
 from replay.logs.reader import Categories
+from replay.protocol import one_hot
 from replay.protocol.one_hot import (
     OneHotCounter,
     code_table,
@@ -40,7 +42,7 @@ def test_co_occurrences_are_those_of_the_dense_matrix(
     rows: list[tuple[str | None, ...]], most: int, block: int
 ) -> None:
     counter = counted(rows, most, block)
-    one_hot = []
+    rows_of_ones = []
     for row in rows:
         parts: list[float] = []
         for value, known, column in zip(row, counter.known, zip(*rows, strict=True), strict=True):
@@ -49,8 +51,8 @@ def test_co_occurrences_are_those_of_the_dense_matrix(
             part = np.zeros(width(known) + 1)
             part[code_table(known, [value])[0] if value is not None else -1] = 1
             parts += part[:-1].tolist()
-        one_hot.append(parts)
-    dense = np.array(one_hot).reshape(len(rows), -1)
+        rows_of_ones.append(parts)
+    dense = np.array(rows_of_ones).reshape(len(rows), -1)
     assert (counter.gram() == dense.T @ dense).all()
 
     vectors = leading_eigenvectors(counter.gram(), 3)
@@ -93,6 +95,13 @@ def test_what_is_counted_is_bounded() -> None:
         counter.add([categories([f"v{i}" for i in range(start, start + 1000)], [])])
     assert counter.known == [8]
     assert counter.gram().sum() == np.trace(counter.gram()) == 10_000
+
+
+def test_more_categories_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_hot, "MOST_ONE_HOT", 5)
+    counted([(letter, "x") for letter in "abcd"], 5, 5).gram()
+    with pytest.raises(InputError, match="have 6 categories together, and at most 5"):
+        counted([(letter, "x") for letter in "abcde"], 5, 5).gram()
 
 
 @settings(deadline=None)
