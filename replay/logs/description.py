@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -98,7 +99,14 @@ class _Rule(NamedTuple):
 _NOTHING = object()
 """in place of a value that is missing"""
 
-_Shape: TypeAlias = "_Rule | dict[str, _Shape]"
+
+class _Each(NamedTuple):
+    """An object with any keys, whose values all follow a rule."""
+
+    rule: _Rule
+
+
+_Shape: TypeAlias = "_Rule | _Each | dict[str, _Shape]"
 _Fault: TypeAlias = tuple[str, str, Any]
 """a key, what was expected there, what was found"""
 
@@ -115,18 +123,10 @@ def _is_time(value: Any) -> bool:
         return False
 
 
-def _is_counts(value: Any) -> bool:
-    return isinstance(value, dict) and all(is_whole(number, 0) for number in value.values())
-
-
 def _is_pair(value: Any) -> bool:
     """Whether a value is a pair of finite numbers in order."""
     numbers = isinstance(value, list) and len(value) == 2 and all(_is_number(number, -1e300) for number in value)
     return bool(numbers and value[0] <= value[1])
-
-
-def _is_extremes(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_pair, value.values()))
 
 
 _TEXT = _Rule("text", lambda value: isinstance(value, str))
@@ -137,6 +137,7 @@ _RATE = _Rule("a number from 0 to 1", lambda value: _is_number(value, 0, 1))
 _PROPENSITY = _Rule(
     "a number above 0 and up to 1, or null", lambda value: value is None or (_is_number(value, 0, 1) and value > 0)
 )
+_ENDS = _Rule("the lowest and the highest value", _is_pair)
 _OBJECT = _Rule("an object", lambda value: isinstance(value, dict))
 _TIME = _Rule("a time like 2019-11-24T00:00:00+00:00, or null", _is_time)
 
@@ -158,14 +159,14 @@ _LOG: dict[str, _Shape] = {
         "propensity_high": _PROPENSITY,
         "inverse_propensities": _NUMBER,
         "uniform_rows": _COUNT,
-        "numeric": _Rule("the lowest and the highest value of columns", lambda value: _is_extremes(value)),
-        "pair": _Rule("the lowest and the highest value of columns", lambda value: _is_extremes(value)),
+        "numeric": _Each(_ENDS),
+        "pair": _Each(_ENDS),
         "candidates": _Rule(
             "the lowest and the highest number of candidates, or null",
             lambda value: value is None or (_is_pair(value) and all(is_whole(number, 1) for number in value)),
         ),
-        "missing": _Rule("the number of missing values of columns", lambda value: _is_counts(value)),
-        "categories": _Rule("the number of categories of columns", lambda value: _is_counts(value)),
+        "missing": _Each(_COUNT),
+        "categories": _Each(_COUNT),
         "first_time": _TIME,
         "last_time": _TIME,
         "in_order": _Rule("true or false", lambda value: isinstance(value, bool)),
@@ -197,6 +198,9 @@ def _misshapen(key: str, value: Any, shape: _Shape) -> Iterator[_Fault]:
             yield key, shape.words, value
     elif not isinstance(value, dict):
         yield key, _OBJECT.words, value
+    elif isinstance(shape, _Each):
+        for name, part in value.items():
+            yield from _misshapen(f"{key}.{name:.60}", part, shape.rule)
     else:
         for name, part in shape.items():
             inner = f"{key}.{name}" if key else name
@@ -224,30 +228,60 @@ def _contradictions(log: dict[str, Any]) -> Iterator[_Fault]:
     for group, columns in _columns(schema).items():
         unknown = sorted(set(counts[group]) - set(columns))
         if unknown:
-            yield f"contents.{group}", f"columns among {', '.join(columns) or 'none'}", unknown[0]
+            yield f"contents.{group}", f"columns that the schema names ({', '.join(columns) or 'none'})", unknown[0]
+    for name in schema.context.categorical:
+        if name not in counts["categories"]:
+            yield f"contents.categories.{name}", "a value", _NOTHING
     if (counts["candidates"] is None) != (schema.candidates is None):
-        yield "contents.candidates", "numbers" if schema.candidates else "null", counts["candidates"]
+        words = "numbers" if schema.candidates else "null, as the schema names no candidates"
+        yield "contents.candidates", words, counts["candidates"]
+    fewest, most = counts["candidates"] or [log["items"], log["items"]]
+    if most > log["items"]:
+        yield "contents.candidates", f"at most {log['items']}, the number of items", counts["candidates"]
     timeless = schema.timestamp is None or counts["missing"].get(schema.timestamp, 0) == rows
     for name in ("first_time", "last_time"):
         if (counts[name] is None) != timeless:
-            yield f"contents.{name}", "null" if timeless else "a time", counts[name]
+            words = "null" if schema.timestamp else "null, as the schema names no timestamp"
+            yield f"contents.{name}", words if timeless else "a time", counts[name]
     if (low is None) != (high is None) or (low is not None and low > high):
         yield "contents.propensity_low", f"at most propensity_high, {high}", low
     known = rows - counts["missing"].get(schema.propensity_column, 0)
     bounds = (0.0, 0.0) if low is None else (known / high, known / low)
     if not bounds[0] * (1 - 1e-6) <= counts["inverse_propensities"] <= bounds[1] * (1 + 1e-6):
         yield "contents.inverse_propensities", f"{bounds[0]:g} to {bounds[1]:g}", counts["inverse_propensities"]
+    yield from _uneven(counts["uniform_rows"], rows, known, (low, high), (fewest, most))
+
+
+_CLOSE, _MANY = 2e-6, 10**18
+
+
+def _uneven(
+    even: int, rows: int, known: int, propensity: tuple[float | None, float | None], candidates: tuple[int, int]
+) -> Iterator[_Fault]:
+    """Numbers of uniform events that the extremes of propensities and candidates rule out."""
+    low, high = propensity
+    if even > known:
+        yield "contents.uniform_rows", f"at most {known}, the number of propensities", even
+    if low is None or high is None:
+        return
+    # Uniform is p n = 1, up to 1e-6, for a number n of candidates: p lies in [1 / most, 1 / fewest].
+    fewest, most = (min(number, _MANY) for number in candidates)
+    if even == rows and (low * most < 1 - _CLOSE or high * fewest > 1 + _CLOSE):
+        yield "contents.uniform_rows", f"less than {rows}, as the propensities are {low} to {high}", even
+    if even and (high * most < 1 - _CLOSE or low * fewest > 1 + _CLOSE):
+        yield "contents.uniform_rows", f"0, as the propensities are {low} to {high}", even
+    if fewest == most and even < known and abs(low * most - 1) + abs(high * most - 1) < 1e-7:
+        yield "contents.uniform_rows", f"{known}, as every propensity is 1 / {most}", even
 
 
 def _columns(schema: Schema) -> dict[str, tuple[str, ...]]:
     """The columns that each group of statistics may speak of."""
-    everything = (*schema.source_columns, schema.propensity_column, *map(schema.sparse_items, schema.pair))
     context = schema.context
     return {
         "numeric": context.numeric,
         "pair": schema.pair,
         "categories": context.categorical,
-        "missing": everything,
+        "missing": schema.log_columns,
     }
 
 
@@ -258,31 +292,47 @@ def _check_extremes(path: Address, log: Mapping[str, Any], footers: list[pq.File
     """
     counts, schema = log["contents"], Schema.from_dict(log["schema"], stored=True)
     propensity = schema.propensity_column
+    ends = None if counts["propensity_low"] is None else [counts["propensity_low"], counts["propensity_high"]]
     stated: dict[str, tuple[str, list[Any] | None]] = {
-        propensity: ("propensity_low and propensity_high", [counts["propensity_low"], counts["propensity_high"]]),
+        propensity: ("propensity_low and propensity_high", ends),
         **{name: (f"numeric.{name}", counts["numeric"].get(name)) for name in schema.context.numeric},
         **{name: (f"pair.{name}", counts["pair"].get(name)) for name in schema.pair},
     }
-    found: dict[str, list[Any]] = {name: [] for name in stated}
-    for footer in footers:
+    found: dict[str, list[tuple[Any, Any, str]]] = {name: [] for name in stated}
+    told: Counter[str] = Counter()
+    for number, footer in enumerate(footers):
+        file = EVENTS_FILES.replace("*", f"{number:05d}")
         for group in range(footer.num_row_groups):
             for column in map(footer.row_group(group).column, range(footer.num_columns)):
                 name = column.path_in_schema.partition(".list.")[0]
-                ends = column.statistics
+                ends_here = column.statistics
+                if name not in found or ends_here is None:
+                    continue
                 # a column of another type is the reader's to name
-                if name in found and ends is not None and ends.has_min_max and isinstance(ends.min, int | float):
-                    found[name] += [ends.min, ends.max]
+                if ends_here.has_min_max and isinstance(ends_here.min, int | float):
+                    found[name].append((ends_here.min, ends_here.max, f"{file}, row group {group},"))
+                    told[name] += 1
+                elif not ends_here.num_values:
+                    told[name] += 1
+    groups = sum(footer.num_row_groups for footer in footers)
     for name, (key, said) in stated.items():
-        ends = found[name]
-        if not ends or not all(map(math.isfinite, ends)):
+        if not found[name]:
             continue
-        if name == propensity and not 0 < min(ends) <= max(ends) <= 1:
+        low, high = min(group[0] for group in found[name]), max(group[1] for group in found[name])
+        if not (math.isfinite(low) and math.isfinite(high)):
             continue
-        if said != [min(ends), max(ends)]:
+        if name == propensity and not 0 < low <= high <= 1:
+            continue
+        if said != [low, high]:
             words = "nothing" if said is None else f"{said[0]} to {said[1]}"
+            # a row group with a value outside; without one, no row group has such a value, if all footers tell
+            outside = [group for group in found[name] if said is None or group[0] < said[0] or group[1] > said[1]]
+            if not outside and told[name] < groups:
+                continue
+            low, high, place = outside[0] if outside else (low, high, "the events")
             raise InputError(
-                f"{path / LOG_FILE}, contents.{key}: it says {words}, but the column {name} of the events has "
-                f"{min(ends)} to {max(ends)}. Convert the log again."
+                f"{path / LOG_FILE}, contents.{key}: it says {words}, but the column {name} of {place} has "
+                f"{low} to {high}. Convert the log again."
             )
 
 

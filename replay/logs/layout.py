@@ -7,7 +7,8 @@
 Columns keep the names of the source, and the schema says which of them plays which role.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -41,6 +42,9 @@ ROW_GROUP = 65_536
 CATEGORY = pa.dictionary(pa.int32(), pa.string())
 TIME = pa.timestamp("us", tz="UTC")
 
+_MOST_NAMES = 15
+"""Columns that a message lists."""
+
 
 def check_events(found: pa.Schema, schema: Schema, file: str) -> None:
     """Raise an InputError unless a file of events has every column of the schema, with its type."""
@@ -50,8 +54,10 @@ def check_events(found: pa.Schema, schema: Schema, file: str) -> None:
     exact |= dict.fromkeys(schema.context.categorical, CATEGORY)
     if schema.candidates:
         exact[schema.candidates] = pa.list_(pa.int32())
-    exact |= {schema.sparse_items(name): pa.list_(pa.int32()) for name in schema.pair if schema.sparse}
-    _check_columns(found, file, exact, schema.context.numeric, schema.pair, schema.keep)
+    if schema.sparse:
+        exact |= {schema.sparse_items(name): pa.list_(pa.int32()) for name in schema.pair}
+        exact |= dict.fromkeys(schema.pair, pa.list_(pa.float32()))
+    _check_columns(found, file, exact, schema.context.numeric, () if schema.sparse else schema.pair, schema.keep)
 
 
 def check_items(found: pa.Schema, schema: Schema, file: str) -> None:
@@ -68,15 +74,25 @@ def _check_columns(
     lists: tuple[str, ...],
     others: tuple[str, ...],
 ) -> None:
-    expected = [*exact, *numbers, *lists, *others]
+    expected = list(dict.fromkeys([*exact, *numbers, *lists, *others]))
     missing = [name for name in expected if name not in found.names]
     if missing:
         raise InputError(
-            f"{file} has no column {', '.join(missing)}. Its log has the columns {', '.join(expected)}; "
-            f"this file has {', '.join(found.names)}. Was a column renamed? Convert the log again."
+            f"{file} has no column {_listed(missing)}. Its schema names the columns {_listed(expected)}; "
+            f"this file has {_listed(found.names)}. Was a column renamed? Convert the log again."
         )
+    for name, number in Counter(found.names).items():
+        if number > 1:
+            raise InputError(f"{file} has {number} columns {name:.60}. Convert the log again.")
     for name, words in _wrong_types(found, exact, numbers, lists):
-        raise InputError(f"{file}, column {name}: expected {words}, got {found.field(name).type}. Convert it again.")
+        kind = found.field(name).type
+        raise InputError(f"{file}, column {name}: expected {words}, got {kind}. Convert the log again.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, for a message."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(f"{name:.40}" for name in names[:_MOST_NAMES]) + more
 
 
 def _wrong_types(

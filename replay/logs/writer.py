@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
@@ -85,8 +85,8 @@ class LogWriter:
 
     def __init__(self, path: Path, schema: Schema, items: pa.Table, source: dict[str, Any]) -> None:
         self.path, self.schema, self.source = path, schema, source
-        self.items = items
         check_items(items.schema, schema, "The table of items")
+        self.items = _named(items, schema.item_columns)
         self.progress: Any = None
         self._pending: list[pa.Table] = []
         self._counter = StatisticsCounter(schema, items.num_rows)
@@ -107,7 +107,7 @@ class LogWriter:
     def add(self, events: pa.Table, progress: Any) -> None:
         """Append events. ``progress`` describes, as JSON, where the source stands after them."""
         check_events(events.schema, self.schema, "The table of events")
-        self._pending.append(events)
+        self._pending.append(_named(events, self.schema.log_columns))
         self.progress = progress
         if sum(table.num_rows for table in self._pending) >= PART_ROWS:
             self._flush()
@@ -135,9 +135,10 @@ class LogWriter:
                 self._write(self.items, ITEMS_FILE, None)
             table = pa.concat_tables(self._pending, promote_options="none").unify_dictionaries().combine_chunks()
             self._pending = []
+            # counted first: what cannot be counted is not written
+            self._counter.add(table)
             self._write(table, EVENTS_FILES.replace("*", f"{len(self._parts):05d}"), self.progress)
             self._parts.append(table.num_rows)
-            self._counter.add(table)
 
     def _write(self, table: pa.Table, name: str, progress: Any) -> None:
         metadata = {_VERSION: str(VERSION), _SOURCE: json.dumps(self.source), _PROGRESS: json.dumps(progress)}
@@ -180,3 +181,8 @@ class LogWriter:
                 self.progress = progress
                 self._parts.append(table.num_rows)
                 self._counter.add(table)
+
+
+def _named(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The columns that a schema names, in their own order."""
+    return table.select([name for name in table.column_names if name in names])

@@ -74,6 +74,7 @@ class ObdFeatures(Features):
     @classmethod
     def fit(cls, log: Log, rows: int | None = None) -> "ObdFeatures":
         """Fit on the users of a log, or of its first ``rows`` events, and on its items, in one pass over the log."""
+        _check_columns(log)
         counts: dict[tuple[str | None, ...], int] = {}
         for group in log.groups:
             if rows is not None and group.first >= rows:
@@ -113,10 +114,7 @@ class ObdFeatures(Features):
 
     def check(self, log: Log) -> None:
         """Raise an InputError if a log has other items or more positions than the fit."""
-        if log.schema != OBD:
-            raise InputError(
-                f"{log.path} does not have the columns of the Open Bandit Dataset, which the agent's features take."
-            )
+        _check_columns(log)
         n, positions = len(self.item), int(log.statistics.numeric[POSITION][1])
         if log.n_items != n:
             raise InputError(f"{log.path} has {log.n_items} items, the agent's features were fitted for {n}.")
@@ -135,7 +133,10 @@ class ObdFeatures(Features):
             lost, none = int((code == len(known)).sum()), int((index < 0).sum())
             unseen, missing = unseen + lost - none, missing + none
             codes.append(code)
-        codes.append(torch.from_numpy(events.numeric[POSITION]) - 1)
+        position = torch.from_numpy(events.numeric[POSITION])
+        if position.is_floating_point():
+            raise InputError(f"{log.path}, column {POSITION}: expected whole numbers, none of them missing.")
+        codes.append(position - 1)
         pair = pair_values(events.pair[AFFINITY], events, arms, log.n_items).unsqueeze(-1)
         return Encoded(torch.stack(codes, dim=-1), torch.empty(len(events.item), 0), pair, unseen, missing)
 
@@ -186,6 +187,20 @@ class ObdFeatures(Features):
                 "Take another checkpoint, or train the agent again."
             )
         return cls(**{name: value for name, value in state.items() if name != "kind"})
+
+
+def _check_columns(log: Log) -> None:
+    """Raise an InputError unless a log has the columns of the Open Bandit Dataset, with values that it may have."""
+    if log.schema != OBD:
+        raise InputError(
+            f"{log.path} does not have the columns of the Open Bandit Dataset, which the agent's features take."
+        )
+    low, high = log.statistics.numeric.get(POSITION, (0, 0))
+    if not 1 <= low <= high <= MOST_POSITIONS:
+        raise InputError(f"{log.path}, column {POSITION}: expected 1 to {MOST_POSITIONS}, got {low:g} to {high:g}.")
+    lowest = log.statistics.pair.get(AFFINITY, (0.0, 0.0))[0]
+    if lowest < 0:
+        raise InputError(f"{log.path}, column {AFFINITY}: expected numbers of at least 0, got {lowest:g}.")
 
 
 def _faults(state: Any) -> Iterator[tuple[str, str, str]]:

@@ -64,8 +64,10 @@ def kept(events: Events, c: float | None, seed: int, group: RowGroup) -> Tensor:
     if c is None:
         return torch.ones(len(events.rows), dtype=torch.bool, device="cpu")
     propensity = torch.from_numpy(events.propensity)
-    if propensity.isnan().any():
-        raise InputError(f"{group}: a propensity is missing, which rejection: propensity needs.")
+    missing = propensity.isnan()
+    if missing.any():
+        row = events.rows[int(missing.int().argmax())]
+        raise InputError(f"{group}: the event in row {row} has no propensity, which rejection: propensity needs.")
     uniform = row_numbers(events.rows, 1, seed, Stream.REJECTION).squeeze(1)
     return uniform < c / propensity
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from replay import Features, Log
+from replay import Log, fit_features
 from replay.__main__ import main
+from replay.protocol.fitting import features_from_state
 from tests.support.attacked_logs import WRONG, intact_checkpoint, intact_log
 from tests.support.attacks import Attack, judge, table
 
@@ -17,11 +18,11 @@ pytestmark = pytest.mark.attack
 
 
 def features() -> dict[str, Any]:
-    return Features.fit(Log(intact_log())).state_dict()
+    return fit_features(Log(intact_log())).state_dict()
 
 
 def restored(state: Any, _: Path) -> Any:
-    found = Features.from_state_dict(state)
+    found = features_from_state(state)
     found.check(Log(intact_log()))
     return found.state_dict()
 
@@ -29,7 +30,9 @@ def restored(state: Any, _: Path) -> Any:
 def as_they_were(state: Any, _: Path) -> bool:
     expected = features()
     tables = all(torch.equal(state[name], expected[name]) for name in ("user", "item"))
-    return tables and all(state[name] == expected[name] for name in ("categories", "positions", "affinity_high"))
+    return tables and all(
+        state[name] == expected[name] for name in ("kind", "categories", "positions", "affinity_high")
+    )
 
 
 def evaluated(change: Callable[[dict[str, Any]], Any], directory: Path) -> None:
@@ -77,6 +80,7 @@ def cut_features() -> Iterator[Attack]:
         "categories that are numbers": whole | {"categories": [[1] * len(names) for names in categories]},
         "one category more": whole | {"categories": [[*categories[0], "new"], *categories[1:]]},
         "a key more": whole | {"more": 1},
+        "of another kind": whole | {"kind": "nosuch"},
         "a list": [whole],
         "text": "features",
         "nothing": {},

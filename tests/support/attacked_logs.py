@@ -10,13 +10,17 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from nl_lightning.cli.main import main as fit
 from replay import Log, Online, ReplayLog
 from replay.__main__ import main
-from replay.protocol.features import Features
+from replay.logs.reader import Categories, Events
+from replay.protocol.candidates import candidates, check_protocol, pair_values
+from replay.protocol.obd_features import ObdFeatures
 from replay.simulation.simulate import make_log
 from replay.simulation.simulated_world import SimulatedWorld
+from tests.support.own_logs import own_events, write_own_log
 
 Keys: TypeAlias = tuple[str | int, ...]
 """the way to a value in JSON"""
@@ -53,13 +57,21 @@ def intact_checkpoint() -> Path:
     return where / "fit" / "a" / "checkpoints" / "last.ckpt"
 
 
-def copy_log(directory: Path) -> Path:
-    return Path(shutil.copytree(intact_log(), directory / "log"))
+@cache
+def own_log() -> Path:
+    """A log with every role of a schema, in two parts."""
+    path = _directory() / "log"
+    write_own_log(path, own_events(120))
+    return path
 
 
-def description() -> dict[str, Any]:
+def copy_log(directory: Path, log: Path | None = None) -> Path:
+    return Path(shutil.copytree(log or intact_log(), directory / "log"))
+
+
+def description(log: Path | None = None) -> dict[str, Any]:
     """The content of log.json."""
-    found: dict[str, Any] = json.loads((intact_log() / "log.json").read_text())
+    found: dict[str, Any] = json.loads(((log or intact_log()) / "log.json").read_text())
     return found
 
 
@@ -90,7 +102,7 @@ def used(path: Path) -> dict[str, Any]:
     """What commands and environments make of a log; each may refuse it."""
     main(["info", str(path)])
     log = Log(path)
-    features = Features.fit(log)
+    features = ObdFeatures.fit(log)
     events = [log.events(group) for group in log.groups]
     replayed = ReplayLog(str(path), candidates="all")
     return {
@@ -98,15 +110,56 @@ def used(path: Path) -> dict[str, Any]:
         "items": log.items.to_pylist(),
         "features": [features.user.tolist(), features.item.tolist(), features.positions, features.affinity_high],
         "events": [[part.item.tolist(), part.click.tolist(), part.propensity.tolist()] for part in events],
-        "affinities": [[part.affinity_owner.tolist(), part.affinity.tolist()] for part in events],
+        "positions": [part.numeric["position"].tolist() for part in events],
+        "categories": [_names(column) for part in events for column in part.categorical.values()],
+        "affinities": [[column.tolist() for column in _affinities(part)] for part in events],
         "settings": list(replayed.setting),
         "world": Online(str(path)).world.rates(),
     }
 
 
+def used_own(path: Path) -> dict[str, Any]:
+    """What is made of a log of one's own; each may refuse it."""
+    main(["info", str(path)])
+    log = Log(path)
+    found: dict[str, Any] = {"statistics": log.statistics.to_json(), "items": log.items.to_pylist()}
+    found |= {"schema": log.schema, "arms": check_protocol("logged", 1, log), "actions": log.actions}
+    for number, group in enumerate(log.groups):
+        events = log.events(group)
+        shown = candidates(events, "logged", found["arms"], log, 0)
+        pair = pair_values(events.pair["affinity"], events, shown, log.n_items)
+        arrays = [events.item, events.click, events.propensity, events.numeric["age"], events.numeric["recency"]]
+        # with NaN, which equals nothing
+        found[f"events {number}"] = str([*(array.tolist() for array in arrays), _names(events.categorical["country"])])
+        found[f"arms {number}"] = [tensor.tolist() for tensor in (*shown, pair)]
+        found[f"frame {number}"] = log.frame(group).to_json(date_format="iso")
+    return found
+
+
+def _names(column: Categories) -> list[str | None]:
+    return [None if code < 0 else column.values[code] for code in column.codes]
+
+
+def _affinities(events: Events) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Owner, item and affinity."""
+    value, item = events.pair["affinity"]
+    assert item is not None
+    return value.owner, item.values, value.values
+
+
 @cache
 def _right() -> dict[str, Any]:
     return used(intact_log())
+
+
+@cache
+def _right_own() -> dict[str, Any]:
+    return used_own(own_log())
+
+
+def unchanged_own(result: Any, _: Path) -> bool:
+    """Whether an attack on the log of one's own had no effect."""
+    return bool(result == _right_own())
 
 
 def unchanged(result: Any, _: Path) -> bool:
