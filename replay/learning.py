@@ -25,6 +25,7 @@ from replay.protocol.events import CandidateEvents, CandidateGroup, LogCursor, R
 from replay.protocol.features import Features
 from replay.protocol.fitting import feature_dim, features_from_state, fit_features
 from replay.protocol.rejection import Rule, check_rule, floor_note
+from replay.protocol.table_features import TableFeatures
 
 __all__ = ["CACHE_BYTES", "MOST_IMPORTANCE", "ReplayLog"]
 
@@ -190,9 +191,10 @@ class ReplayLog(LoggedEnvironment):
                 f"{'its files hold other events or items' if name == 'digest' else what}. "
                 "Put the old log back to go on, or begin a new run."
             )
+        given = self.features.settings if isinstance(self.features, TableFeatures) else self.given_features
         self.features, self._moved = None, None
         if state["features"] is not None:
-            self.features = features_from_state(state["features"], self.given_features)
+            self.features = features_from_state(state["features"], given)
             self.features.check(self.log)
             if self.features.dim != self.dim:
                 raise InputError(

@@ -16,12 +16,25 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_matrix
 
+from nl_lightning.core.errors import InputError
 from replay.logs.reader import Categories
 
-__all__ = ["Known", "OneHotCounter", "code_table", "hash_bucket", "leading_eigenvectors", "one_hot_table", "width"]
+__all__ = [
+    "MOST_ONE_HOT",
+    "Known",
+    "OneHotCounter",
+    "code_table",
+    "hash_bucket",
+    "leading_eigenvectors",
+    "one_hot_table",
+    "width",
+]
 
 Known = list[str] | int
 """What is known of a column: its categories, sorted, or the number of buckets that they are hashed into."""
+
+MOST_ONE_HOT = 8192
+"""One-hot columns of all columns together; G of as many takes half a gigabyte."""
 
 _NULL = 1e-12
 """Eigenvalues below this share of the largest one are those of a null space."""
@@ -109,6 +122,11 @@ class OneHotCounter:
             buckets = [key for key in ids if isinstance(key, int)]
             places[[ids[bucket] for bucket in buckets]] = start + np.array(buckets, dtype=np.int64)
             start += width(names)
+        if start > MOST_ONE_HOT:
+            raise InputError(
+                f"The categorical columns have {start:,} categories together, and at most {MOST_ONE_HOT:,} are "
+                "supported. Choose a smaller max_categories of the features: a column with more is hashed."
+            )
         # fold what was counted as a category and is now in a bucket
         fold = csr_matrix((np.ones(self._size), (np.arange(self._size), places)), shape=(self._size, start))
         return (fold.T @ self._gram @ fold).toarray() if self._size else np.zeros((start, start))

@@ -43,6 +43,11 @@ def check_rule(rule: Rule, floor: float | None, log: Log) -> float | None:
             f"{log.path} was not logged uniformly (propensities {_span(log)}), so plain matches favour what it "
             "showed often. Use rejection: propensity, or accept the bias with rejection: biased-match."
         )
+    if rule == "match" and not _matched_evenly(statistics):
+        raise InputError(
+            f"{log.path} has events with different numbers of candidates, so plain matches favour events with few of "
+            "them. Use rejection: propensity, or accept the bias with rejection: biased-match."
+        )
     if rule != "propensity":
         return None
     missing = log.missing_propensities
@@ -70,7 +75,7 @@ def kept(events: Events, c: float | None, seed: int, group: RowGroup) -> Tensor:
 def floor_note(c: float | None, statistics: LogStatistics) -> str | None:
     """A note on what the constant c does to a log: how many events it keeps, and how it biases the result."""
     low = statistics.propensity_low
-    if c is None or low is None or statistics.uniform:
+    if c is None or low is None or _matched_evenly(statistics):
         return None
     if c > low:
         return (
@@ -82,6 +87,12 @@ def floor_note(c: float | None, statistics: LogStatistics) -> str | None:
         f"The propensity correction keeps about {share:.2%} of the events, because the smallest propensity is {low:g}. "
         "A propensity_floor above it keeps more events, but is biased towards what the log showed often."
     )
+
+
+def _matched_evenly(statistics: LogStatistics) -> bool:
+    """Whether a policy matches every event with the same probability: 1 / candidates, as many for each event."""
+    listed = statistics.candidates
+    return statistics.uniform and (listed is None or listed[0] == listed[1])
 
 
 def _span(log: Log) -> str:
