@@ -1,7 +1,6 @@
 """The Open Bandit Dataset as published: finding its logs, reading their headers and items."""
 
 import csv
-import hashlib
 import io
 import math
 from collections import Counter
@@ -17,12 +16,10 @@ from replay.logs.obd import ITEM_FEATURES, ITEM_NUMBER, ITEMS, USER_FEATURES
 __all__ = [
     "AFFINITY",
     "COLUMNS",
-    "ENDS",
     "ITEM_CONTEXT",
     "check_columns",
     "find_log",
     "find_logs",
-    "fingerprint",
     "read_header",
     "read_items",
     "sample",
@@ -33,9 +30,6 @@ __all__ = [
 ITEM_CONTEXT = "item_context.csv"
 AFFINITY = "user-item_affinity_"
 COLUMNS = ("timestamp", "item_id", "position", "click", "propensity_score", *USER_FEATURES)
-
-ENDS = 64 << 10
-"""Bytes at both ends of a file that a fingerprint covers."""
 
 
 def samples() -> Path:
@@ -88,18 +82,6 @@ def find_log(source: Path) -> Path:
         )
         raise InputError(f"{source} has {several}. Expected one CSV file next to {ITEM_CONTEXT}.")
     return (named or found)[0]
-
-
-def fingerprint(file: Path) -> dict[str, Any]:
-    """What identifies a file without reading all of it: name, size, time of change, digests of both ends."""
-    stat = file.stat()
-    size = stat.st_size
-    with file.open("rb") as opened:
-        first = opened.read(ENDS)
-        opened.seek(max(0, size - ENDS))
-        last = opened.read(ENDS)
-    digests = {"first": hashlib.sha256(first).hexdigest(), "last": hashlib.sha256(last).hexdigest()}
-    return {"name": file.name, "bytes": size, "changed": stat.st_mtime_ns, **digests}
 
 
 def read_header(path: Path, header: bytes) -> list[str]:
