@@ -5,6 +5,7 @@ A block is parsed as a whole. Only if something in it is wrong is it bisected un
 
 import csv
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -13,8 +14,9 @@ from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
 from nl_lightning.core.errors import InputError
 from replay.logs.address import Address, open_binary, size
+from replay.logs.columns import short
 
-__all__ = ["BLOCK", "FEW", "PIECE", "CsvBlock", "CsvRows", "Damage", "Refused", "csv_blocks", "parse_csv"]
+__all__ = ["BLOCK", "FEW", "PIECE", "CsvBlock", "CsvRows", "Damage", "Refused", "csv_blocks", "parse_csv", "read_header"]
 
 
 BLOCK = 16 << 20
@@ -46,6 +48,20 @@ class Damage(NamedTuple):
 
 class Refused(Exception):
     """One of these lines is damaged."""
+
+
+def read_header(path: Address, header: bytes) -> list[str]:
+    """The column names in a header. No name may occur twice, but several columns may lack one."""
+    if not header.strip():
+        raise InputError(f"{path} is empty: it has no header.")
+    try:
+        names = next(csv.reader([header.decode("utf-8-sig").rstrip("\r\n")]))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}:1: the header cannot be read ({error}). Expected a CSV file in UTF-8.") from error
+    doubled = min((name for name, number in Counter(names).items() if name and number > 1), default=None)
+    if doubled is not None:
+        raise InputError(f"{path}:1: there are two columns {short(doubled)}. Remove one of them.")
+    return names
 
 
 def csv_blocks(file: Address, offset: int, line: int, length: int = BLOCK) -> Iterator[CsvBlock]:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from nl_lightning.core.errors import InputError
-from replay.formats.csv_blocks import BLOCK, CsvBlock, CsvRows, Damage, Refused, csv_blocks, parse_csv
-from replay.formats.obd import AFFINITY, COLUMNS, ITEM_CONTEXT, check_columns, read_header, read_items
+from replay.formats.csv_blocks import BLOCK, CsvBlock, CsvRows, Damage, Refused, csv_blocks, parse_csv, read_header
+from replay.formats.obd import AFFINITY, COLUMNS, ITEM_CONTEXT, check_columns, read_items
 from replay.logs.obd import EVENTS, MOST_POSITIONS, USER_FEATURES
 
 __all__ = ["BLOCK", "MAY_BE_EMPTY", "NUMBERS", "CsvBlock", "Damage", "ObdRows", "Range"]
