@@ -15,7 +15,17 @@ from replay.logs.layout import LOG_FILE
 from replay.logs.schema import Schema
 from replay.logs.writer import LogWriter
 
-__all__ = ["MAX_LISTED", "ON_ERROR", "PREFETCH", "Source", "check_on_error", "damage_message", "holds", "prefetched", "write_events"]
+__all__ = [
+    "MAX_LISTED",
+    "ON_ERROR",
+    "PREFETCH",
+    "Source",
+    "check_on_error",
+    "damage_message",
+    "holds",
+    "prefetched",
+    "write_events",
+]
 
 
 PREFETCH = 4

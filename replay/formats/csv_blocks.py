@@ -16,7 +16,18 @@ from nl_lightning.core.errors import InputError
 from replay.logs.address import Address, open_binary, size
 from replay.logs.columns import short
 
-__all__ = ["BLOCK", "FEW", "PIECE", "CsvBlock", "CsvRows", "Damage", "Refused", "csv_blocks", "parse_csv", "read_header"]
+__all__ = [
+    "BLOCK",
+    "FEW",
+    "PIECE",
+    "CsvBlock",
+    "CsvRows",
+    "Damage",
+    "Refused",
+    "csv_blocks",
+    "parse_csv",
+    "read_header",
+]
 
 
 BLOCK = 16 << 20

@@ -62,9 +62,7 @@ def convert_table(
         )  # fmt: skip
 
 
-def table_is_converted(
-    source: str | Address, target: Path, schema: Schema | Mapping[str, Any] | str | Path
-) -> bool:
+def table_is_converted(source: str | Address, target: Path, schema: Schema | Mapping[str, Any] | str | Path) -> bool:
     """Whether ``target`` already holds the finished log of a table; a log of another source is an error."""
     return holds(target, _TableSource(source, schema, target).is_mine)
 
@@ -76,9 +74,7 @@ class _TableSource:
     file are kept, whose types are those of all their values.
     """
 
-    def __init__(
-        self, source: str | Address, schema: Schema | Mapping[str, Any] | str | Path, target: Path
-    ) -> None:
+    def __init__(self, source: str | Address, schema: Schema | Mapping[str, Any] | str | Path, target: Path) -> None:
         self.schema, base = read_schema(schema)
         self.target, self.source = target, str(source)
         if self.schema.actions is not None and self.schema.actions.table is None:

@@ -58,4 +58,6 @@ def kind_of(file: Address) -> Kind:
 def _same(file: Address, other: Address | None) -> bool:
     if other is None:
         return False
-    return file.resolve() == other.resolve() if hasattr(file, "resolve") and hasattr(other, "resolve") else file == other
+    return (
+        file.resolve() == other.resolve() if hasattr(file, "resolve") and hasattr(other, "resolve") else file == other
+    )

@@ -19,7 +19,17 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSy
 from nl_lightning.core.credentials import check_no_credentials
 from nl_lightning.core.errors import InputError
 
-__all__ = ["Address", "RemotePath", "address", "changed", "list_files", "open_binary", "open_parquet", "repair_hint", "size"]
+__all__ = [
+    "Address",
+    "RemotePath",
+    "address",
+    "changed",
+    "list_files",
+    "open_binary",
+    "open_parquet",
+    "repair_hint",
+    "size",
+]
 
 
 @dataclass(frozen=True, order=True)

@@ -18,10 +18,25 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nl_lightning.core.errors import InputError
-from replay.logs.actions import MOST_ACTIONS, ActionNumbers, action_items, find_action_table, names_to_array
-from replay.logs.actions import read_action_table
-from replay.logs.columns import as_category, as_lists, as_numbers, as_reward, as_times, combined, decoded
-from replay.logs.columns import require_columns, shown
+from replay.logs.actions import (
+    MOST_ACTIONS,
+    ActionNumbers,
+    action_items,
+    find_action_table,
+    names_to_array,
+    read_action_table,
+)
+from replay.logs.columns import (
+    as_category,
+    as_lists,
+    as_numbers,
+    as_reward,
+    as_times,
+    combined,
+    decoded,
+    require_columns,
+    shown,
+)
 from replay.logs.propensities import Propensities, Sample
 from replay.logs.schema import Schema
 from replay.logs.text import LAST_SECOND, Read, is_text
@@ -156,8 +171,10 @@ class TableChecker:
         present[owner[found == action[owner]]] = True
         faults.add(
             ~present,
-            lambda row: f"{schema.action} is {shown(table[schema.action], row)}, expected one of the event's "
-            f"candidates in {name}, {shown(column, row)}",
+            lambda row: (
+                f"{schema.action} is {shown(table[schema.action], row)}, expected one of the event's "
+                f"candidates in {name}, {shown(column, row)}"
+            ),
         )
         offsets = pa.array(np.concatenate([[0], np.cumsum(length)]), pa.int32())
         return action, pa.ListArray.from_arrays(offsets, pa.array(found)), numbers

@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 
 from replay.logs.layout import TIME
 
-__all__ = ["FIRST_SECOND", "LAST_SECOND", "Read", "in_range", "is_text", "read_lists", "read_numbers", "read_times", "seconds"]
+__all__ = [
+    "FIRST_SECOND",
+    "LAST_SECOND",
+    "Read",
+    "in_range",
+    "is_text",
+    "read_lists",
+    "read_numbers",
+    "read_times",
+    "seconds",
+]
 
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 """Unix seconds at the start of the year 1 and at the end of the year 9999."""
@@ -151,7 +161,9 @@ def _one_by_one(cells: pa.Array, kind: pa.DataType) -> Read:
 def _elements(cell: str) -> list[str] | None:
     """The values of one list as text; None if it cannot be read."""
     if not cell.startswith("[") and not cell.endswith("]"):
-        return None if "[" in cell or "]" in cell else [value.strip(_SPACE) for value in cell.split("|")] if cell else []
+        return (
+            None if "[" in cell or "]" in cell else [value.strip(_SPACE) for value in cell.split("|")] if cell else []
+        )
     if not (cell.startswith("[") and cell.endswith("]") and len(cell) > 1):
         return None
     inner = cell[1:-1].strip(_SPACE)
