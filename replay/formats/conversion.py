@@ -109,6 +109,7 @@ def write_events(
     row = writer.rows
     for block, (events, damages) in prefetched(source.events, source.blocks(place)):
         if damages and on_error == "stop":
+            source.check_unchanged()
             raise InputError(damage_message(source, block, damages))
         skipped = _with_damages(skipped, [f"{source.where(block, line)}: {reason}" for line, reason in damages])
         if events.num_rows:

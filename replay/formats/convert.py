@@ -40,9 +40,7 @@ def convert_log(
     if holds(target, log.is_mine):
         return
     with locked(target):
-        write_events(
-            log, target, on_error, progress, str(path), policy=policy or _policy(path), campaign=path.stem
-        )  # fmt: skip
+        write_events(log, target, on_error, progress, str(path), policy=policy or _policy(path), campaign=path.stem)
 
 
 def is_converted(source: Path, target: Path) -> bool:

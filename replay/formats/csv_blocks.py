@@ -161,10 +161,10 @@ class CsvRows(ABC):
             return [table]
         except Refused as refused:
             if len(rows) == 1:
-                damages.append(Damage(rows[0][0], self._reason(rows[0][1]) or str(refused)))
+                damages.append(Damage(rows[0][0], self.reason(rows[0][1]) or str(refused)))
                 return []
         if len(rows) <= FEW:
-            found = [Damage(number, reason) for number, line in rows if (reason := self._reason(line))]
+            found = [Damage(number, reason) for number, line in rows if (reason := self.reason(line))]
             if found:
                 damages += found
                 lines = {damage.line for damage in found}
@@ -172,7 +172,7 @@ class CsvRows(ABC):
         half = len(rows) // 2
         return self._sift(rows[:half], damages) + self._sift(rows[half:], damages)
 
-    def _reason(self, line: bytes) -> str | None:
+    def reason(self, line: bytes) -> str | None:
         """Why a line cannot be used; None if no reason is found."""
         line = line.removesuffix(b"\r")
         if not line:

@@ -60,6 +60,8 @@ def convert_table(
         write_events(
             table, target, on_error, progress, str(source), policy=policy or "unknown", campaign=table.name
         )  # fmt: skip
+        if progress:
+            progress(table.total, table.total)
 
 
 def table_is_converted(source: str | Address, target: Path, schema: Schema | Mapping[str, Any] | str | Path) -> bool:
@@ -85,6 +87,7 @@ class _TableSource:
         open_file = CsvTable if self.kind == "csv" else ParquetTable
         self.files = [open_file(file, self.schema, number) for number, file in enumerate(files)]
         self.sizes = [file.size for file in self.files]
+        self.total = sum(self.sizes)
         self.origin = self._identity = self._identify()
         self._passed = 0
         self._passes = 1
@@ -105,9 +108,11 @@ class _TableSource:
         known = read_action_table(self.table, schema) if self.table else None
         whole, keep = self._types()
         survey, kinds = Survey(schema), _Kinds(self._kept if self.kind == "csv" else ())
-        if known is None or survey.sample or kinds.columns:
+        words = f"an action of {self.table.name}" if self.table else "one of the actions"
+        numbers = None if known is None else ActionNumbers(combined(known[schema.key]))
+        if numbers is None or survey.sample or kinds.columns:
             self._passes = 2
-            self._use(TableChecker(schema, text=self.kind == "csv", whole=whole, keep=keep))
+            self._use(TableChecker(schema, numbers, words, self.kind == "csv", whole, keep))
 
             def seen(checked: Checked) -> None:
                 survey.add(checked, self.source)
@@ -115,13 +120,12 @@ class _TableSource:
 
             self._survey(seen, on_error, progress)
             self._passed = 1
-        if known is None:
+        if known is None or numbers is None:
             if not survey.names:
                 raise InputError(f"{self.source} has no row to make a log from. Expected at least one event.")
             known = pa.table({schema.key: names_to_array(survey.names, as_written=self.kind == "csv")})
+            numbers = ActionNumbers(combined(known[schema.key]))
         self.items = known
-        numbers = ActionNumbers(combined(known[schema.key]))
-        words = f"an action of {self.table.name}" if self.table else "one of the actions"
         self._use(TableChecker(schema, numbers, words, self.kind == "csv", whole, {**keep, **kinds.types}))
         self._propensities = Propensities(schema, numbers, survey.sample)
         names = json.dumps(numbers.names.to_pylist())
@@ -138,6 +142,7 @@ class _TableSource:
             file.seen = seen
         for block, (_, damages) in prefetched(self.events, self.blocks(None)):
             if damages and on_error == "stop":
+                self.check_unchanged()
                 raise InputError(damage_message(self, block, damages))
             if progress:
                 progress(*self.done(block))
@@ -195,8 +200,8 @@ class _TableSource:
         return self.files[block.file].where(line, whole)
 
     def done(self, block: TableBlock) -> tuple[int, int]:
-        before = sum(self.sizes) * self._passed + sum(self.sizes[: block.file])
-        return before + self.files[block.file].done(block), sum(self.sizes) * self._passes
+        before = self.total * self._passed + sum(self.sizes[: block.file])
+        return before + self.files[block.file].done(block), self.total * self._passes
 
     def check_unchanged(self) -> None:
         if self._identify() != self._identity:

@@ -1,6 +1,7 @@
 """Read the files of a table in blocks and check their rows."""
 
 import csv
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from replay.logs.table import Checked, TableChecker
 from replay.logs.text import is_text
 
 __all__ = ["BATCH", "CsvTable", "ParquetTable", "TableBlock"]
+
+_EMPTY_LINE = re.compile(rb"(?:^|\n)\r?\n")
 
 BATCH = 65_536
 """Rows of a Parquet file that are read together."""
@@ -86,15 +89,17 @@ class CsvTable(CsvRows):
         return block.end
 
     def parse(self, data: bytes, lines: int) -> tuple[pa.Table, list[Damage]]:
-        kept = {name: kind for name, kind in (self.checker.keep or {}).items() if self._plain[name] == pa.string()}
-        others = {name: kind for name, kind in kept.items() if name not in self._roles}
         try:
-            table = parse_csv(data, self.header, self._fast | others)
+            table = parse_csv(data, self.header, self._fast | dict(self.checker.keep or {}))
         except Refused:
             # A value that is no number is left to the checker, which says where it is.
             table = parse_csv(data, self.header, self._plain)
         if table.num_rows != lines or (b'"' in data and _has_newline(table)):
             raise Refused("a quotation mark is not closed")
+        # What pyarrow lets pass: a quotation mark that the end of the data closes, and empty lines.
+        last = data[data.rfind(b"\n", 0, -1) + 1 : -1]
+        if (b'"' in last and self.reason(last)) or _EMPTY_LINE.search(data):
+            raise Refused("the line is empty, or a quotation mark is not closed")
         checked = self.checker.check(table, str(self.file))
         if self.seen:
             self.seen(checked)
@@ -104,13 +109,7 @@ class CsvTable(CsvRows):
         return None
 
     def empty(self) -> pa.Table:
-        return self.parse(b"", 0)[0]
-
-    @property
-    def _roles(self) -> set[str]:
-        schema = self.schema
-        named = (schema.timestamp, schema.action, schema.reward, schema.propensity, schema.candidates)
-        return {name for name in (*named, *schema.context, *schema.pair) if name}
+        return self.checker.check(pa.schema(self._plain).empty_table(), str(self.file)).events
 
     def _time_type(self, row: bytes) -> pa.DataType:
         """How times are read first, judging by the first row; other times are read more slowly."""

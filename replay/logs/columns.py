@@ -151,15 +151,16 @@ def as_category(column: pa.Array | pa.ChunkedArray, place: str) -> pa.Array:
     array = combined(column)
     if array.type == CATEGORY:
         return array
-    if not pa.types.is_dictionary(array.type):
-        if pa.types.is_floating(array.type):
-            array = pa.array(array.to_numpy(zero_copy_only=False), from_pandas=True)
-        array = array.dictionary_encode()
     try:
+        if not pa.types.is_dictionary(array.type):
+            if pa.types.is_floating(array.type):
+                array = pa.array(array.to_numpy(zero_copy_only=False), from_pandas=True)
+            array = array.dictionary_encode()
         values = array.dictionary.cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
         raise InputError(
-            f"{place}: expected categories, text or whole numbers, got {array.type.value_type}. Convert the column to "
+            f"{place}: expected categories, text or whole numbers, got {kind}. Convert the column to "
             "text, or leave it out of the schema."
         ) from None
     made = pa.DictionaryArray.from_arrays(array.indices.cast(pa.int32()), values)
