@@ -101,6 +101,9 @@ class CsvTable(CsvRows):
         if (b'"' in last and self.reason(last)) or _EMPTY_LINE.search(data):
             raise Refused("the line is empty, or a quotation mark is not closed")
         checked = self.checker.check(table, str(self.file))
+        if checked.damages:
+            # Once more, with values as they are written, for the message.
+            checked = self.checker.check(parse_csv(data, self.header, self._plain), str(self.file))
         if self.seen:
             self.seen(checked)
         return checked.events, [Damage(*damage) for damage in checked.damages]

@@ -186,7 +186,7 @@ def test_damaged_lines(tmp_path: Path) -> None:
     for damage, words in [("a,b", "the line has 2 fields, expected 11"), ("", "the line is empty")]:
         file.write_text("\n".join([*lines[:9], damage, *lines[9:]]) + "\n")
         fails(f"x.csv:10: {words}", file, tmp_path / "log", SCHEMA)
-    file.write_text("\n".join([*lines[:9], lines[9].replace("land", '"land'), *lines[10:]]) + "\n")
+    file.write_text("\n".join([*lines[:9], lines[9].removesuffix("x") + '"x', *lines[10:]]) + "\n")
     fails("x.csv:10: a quotation mark is not closed", file, tmp_path / "log", SCHEMA)
 
 
