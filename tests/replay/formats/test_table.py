@@ -27,8 +27,18 @@ from replay.logs.reader import Log
 from replay.logs.schema import Schema
 from replay.logs.table import TableChecker
 from tests.support.obd_csv import contents
-from tests.support.own_table import ACTIONS, HEADER, ITEMS, SCHEMA, event, stored, typed, without, write_csv
-from tests.support.own_table import write_parquet
+from tests.support.own_table import (
+    ACTIONS,
+    HEADER,
+    ITEMS,
+    SCHEMA,
+    event,
+    stored,
+    typed,
+    without,
+    write_csv,
+    write_parquet,
+)
 
 ROWS = [event(i) for i in range(20)]
 
@@ -359,7 +369,8 @@ def test_a_table_of_actions(tmp_path: Path) -> None:
     assert log.items.to_pydict() == {"sku": ["a", "b", "c"], "price": [1.5, None, 2.0], "brand": ["x", None, "x"]}
     write_csv(tmp_path / "y.csv", [event(i, shown="a|d" if i == 2 else "a|b|c", affinity="1|2") for i in range(6)])
     reason = "shown lists d, expected an action of items.csv"
-    fails(f"y.csv:4: {reason}", tmp_path / "y.csv", tmp_path / "no", without("pair", actions=ACTIONS | {"table": str(tmp_path / "items.csv")}))  # fmt: skip
+    schema = without("pair", actions={**ACTIONS, "table": str(tmp_path / "items.csv")})
+    fails(f"y.csv:4: {reason}", tmp_path / "y.csv", tmp_path / "no", schema)
 
 
 def test_whole_numbers_of_a_table_of_actions(tmp_path: Path) -> None:
