@@ -5,7 +5,8 @@ Each command is a module with its own name. The module's docstring is the descri
 """
 
 COMMANDS = {
-    "convert": "convert logs of the Open Bandit Dataset from CSV to Parquet",
+    "schema": "look at a table and write a first schema for it",
+    "convert": "convert a table of clicks, or the Open Bandit Dataset, to a log",
     "simulate": "simulate a log whose true click rates are known",
     "info": "show what a log holds",
     "evaluate": "estimate what a trained agent would have earned on a log",

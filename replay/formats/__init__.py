@@ -1,1 +1,1 @@
-"""Sources of logs: the Open Bandit Dataset and the bundled samples."""
+"""Sources of logs: tables of one's own, the Open Bandit Dataset and the bundled samples."""

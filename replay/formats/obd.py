@@ -1,10 +1,8 @@
 """The Open Bandit Dataset as published: finding its logs, reading their headers and items."""
 
 import csv
-import hashlib
 import io
 import math
-from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,18 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from nl_lightning.core.errors import InputError
+from replay.formats.csv_blocks import read_header
+from replay.logs.columns import short as _cut
 from replay.logs.obd import ITEM_FEATURES, ITEM_NUMBER, ITEMS, USER_FEATURES
 
 __all__ = [
     "AFFINITY",
     "COLUMNS",
-    "ENDS",
     "ITEM_CONTEXT",
     "check_columns",
     "find_log",
     "find_logs",
-    "fingerprint",
-    "read_header",
     "read_items",
     "sample",
     "samples",
@@ -33,9 +30,6 @@ __all__ = [
 ITEM_CONTEXT = "item_context.csv"
 AFFINITY = "user-item_affinity_"
 COLUMNS = ("timestamp", "item_id", "position", "click", "propensity_score", *USER_FEATURES)
-
-ENDS = 64 << 10
-"""Bytes at both ends of a file that a fingerprint covers."""
 
 
 def samples() -> Path:
@@ -88,37 +82,6 @@ def find_log(source: Path) -> Path:
         )
         raise InputError(f"{source} has {several}. Expected one CSV file next to {ITEM_CONTEXT}.")
     return (named or found)[0]
-
-
-def fingerprint(file: Path) -> dict[str, Any]:
-    """What identifies a file without reading all of it: name, size, time of change, digests of both ends."""
-    stat = file.stat()
-    size = stat.st_size
-    with file.open("rb") as opened:
-        first = opened.read(ENDS)
-        opened.seek(max(0, size - ENDS))
-        last = opened.read(ENDS)
-    digests = {"first": hashlib.sha256(first).hexdigest(), "last": hashlib.sha256(last).hexdigest()}
-    return {"name": file.name, "bytes": size, "changed": stat.st_mtime_ns, **digests}
-
-
-def read_header(path: Path, header: bytes) -> list[str]:
-    """The column names in a header. No name may occur twice, but several columns may lack one."""
-    if not header.strip():
-        raise InputError(f"{path} is empty: it has no header.")
-    try:
-        names = next(csv.reader([header.decode("utf-8-sig").rstrip("\r\n")]))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}:1: the header cannot be read ({error}). Expected a CSV file in UTF-8.") from error
-    doubled = min((name for name, number in Counter(names).items() if name and number > 1), default=None)
-    if doubled is not None:
-        raise InputError(f"{path}:1: there are two columns {_cut(doubled)}. Remove one of them.")
-    return names
-
-
-def _cut(name: str) -> str:
-    """A name for a message, cut if it is long."""
-    return name if len(name) <= 60 else f"{name[:57]}..."
 
 
 def _require(path: Path, names: list[str], wanted: tuple[str, ...]) -> None:

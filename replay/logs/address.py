@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +19,17 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSy
 from nl_lightning.core.credentials import check_no_credentials
 from nl_lightning.core.errors import InputError
 
-__all__ = ["Address", "RemotePath", "address", "list_files", "open_parquet", "repair_hint", "size"]
+__all__ = [
+    "Address",
+    "RemotePath",
+    "address",
+    "changed",
+    "list_files",
+    "open_binary",
+    "open_parquet",
+    "repair_hint",
+    "size",
+]
 
 
 @dataclass(frozen=True, order=True)
@@ -54,6 +64,10 @@ class RemotePath:
 
     def size(self) -> int:
         return int(self._info().size)
+
+    def changed(self) -> int | None:
+        info = self._info()
+        return None if info.mtime_ns is None else int(info.mtime_ns)
 
     def read_text(self, encoding: str = "utf-8") -> str:
         with _reporting_errors(self), self.system.open_input_stream(self.path) as stream:
@@ -124,6 +138,19 @@ def open_parquet(file: Address) -> pq.ParquetFile:
     if isinstance(file, Path):
         return pq.ParquetFile(file, page_checksum_verification=True)
     return pq.ParquetFile(file.path, filesystem=file.system, pre_buffer=True, page_checksum_verification=True)
+
+
+def open_binary(file: Address) -> BinaryIO:
+    """Open a file to read bytes from any place of it."""
+    if isinstance(file, Path):
+        return file.open("rb")
+    with _reporting_errors(file):
+        return cast(BinaryIO, file.system.open_input_file(file.path))
+
+
+def changed(file: Address) -> int | None:
+    """The time of a file's last change in nanoseconds, if its file system knows."""
+    return file.stat().st_mtime_ns if isinstance(file, Path) else file.changed()
 
 
 def size(file: Address) -> int:

@@ -1,7 +1,8 @@
 """Read a log one row group at a time, so that memory does not grow with its length."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from replay.logs.obd import OBD
 from replay.logs.rows import parse_rows
 from replay.logs.schema import Schema
 from replay.logs.statistics import LogStatistics, StatisticsCounter
+from replay.logs.table import frame_to_table, read_schema, write_table
 
 __all__ = ["Categories", "Events", "Log", "Pairs", "Ragged", "RowGroup"]
 
@@ -119,6 +121,42 @@ class Log:
                     first += rows
         if not self.rows:
             raise InputError(f"{self.path} is empty: there is no event to replay.")
+
+    @classmethod
+    def from_arrow(
+        cls,
+        table: pa.Table,
+        schema: Schema | Mapping[str, Any] | str | Path,
+        path: str | Path,
+        actions: pa.Table | None = None,
+    ) -> "Log":
+        """Write a table as a log, and open it.
+
+        Args:
+            table: one row per event. A damaged row is an error that names it; rows are counted from 0.
+            schema: the roles of its columns: a ``Schema``, a mapping, or the path of a YAML file.
+            path: directory of the new log.
+            actions: the table of actions, if the schema has one; by default the file that it names.
+        """
+        write_table(table, schema, _local(path), actions)
+        return cls(_local(path))
+
+    @classmethod
+    def from_pandas(
+        cls,
+        frame: pd.DataFrame,
+        schema: Schema | Mapping[str, Any] | str | Path,
+        path: str | Path,
+        actions: pd.DataFrame | None = None,
+    ) -> "Log":
+        """Write a data frame as a log, and open it. Like ``from_arrow``; the index is not part of the log."""
+        found, base = read_schema(schema)
+        table = frame_to_table(frame, found.source_columns, "The table", "events")
+        known = None
+        if actions is not None:
+            known = frame_to_table(actions, (found.key, *found.action_features), "The table of actions", "actions")
+        write_table(table, found, _local(path), known, base)
+        return cls(_local(path))
 
     @property
     def rows(self) -> int:
@@ -311,6 +349,13 @@ class Log:
             except (pa.ArrowException, OSError, InputError):
                 return column
         return ", ".join(columns)
+
+
+def _local(path: str | Path) -> Path:
+    found = address(path)
+    if not isinstance(found, Path):
+        raise InputError(f"{found} is not a local directory. Logs are written to local directories.")
+    return found
 
 
 def _open(file: Address) -> pq.ParquetFile:

@@ -13,6 +13,7 @@ from tests.support.fresh_interpreter import heavy_after
         "import replay.logs",
         "import replay.logs.reader, replay.logs.writer, replay.logs.statistics, replay.logs.address",
         "import replay.formats.convert, replay.formats.obd, replay.formats.obd_rows, replay.formats.sample",
+        "import replay.formats.table, replay.formats.guess, replay.logs.table, replay.logs.propensities",
         "from replay import Log",
         "import replay.simulation.simulate",
     ],
