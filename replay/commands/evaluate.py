@@ -178,9 +178,9 @@ def _evaluate_one(
     loud = [warning] if warning else []
     result["notes"] = [*loud, *result["notes"]]
     console = Console()
-    rows = [([str(row["replica"])], row) for row in result["replicas"]]
+    rows = [(str(row["replica"]), row) for row in result["replicas"]]
     title = f"{result['agent']}, frozen,"
-    console.print(estimates_table(result["log"], result["level"], ["replica"], rows, title))
+    console.print(estimates_table(result["log"], result["level"], "replica", rows, title))
     _say(console, result["notes"], loud)
     _save(result, options.output)
     if options.obp:

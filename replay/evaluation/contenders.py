@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from replay.evaluation.description import few_clicks_note, propensity_notes, replica_estimates
+from replay.evaluation.description import FEW_CLICKS, propensity_notes, replica_estimates
 from replay.evaluation.evaluate import TrainedAgent, describe
 from replay.evaluation.evaluator import (
     SCORES_AT_ONCE,
@@ -130,7 +130,11 @@ class PolicyContender(Contender):
         row |= counts
         reasons = ", ".join(f"{number:,} {why}" for why, number in counts["rejected"].items())
         accepted = f"{counts['accepted']:,} of {counts['seen']:,} events accepted; rejected: {reasons}."
-        notes = [*policy.notes, accepted, *few_clicks_note([row], "The policy")]
+        notes = [*policy.notes, accepted]
+        # weights that vary are worth fewer events: (sum w)^2 / sum w^2 of them
+        clicks = (row["snips"] or 0.0) * (row["effective_sample_size"] or 0.0)
+        if clicks < FEW_CLICKS:
+            notes.append(f"The weighted events are worth only {clicks:.1f} clicks: bootstrap intervals are too narrow.")
         return {"policy": policy.name, "replicas": [row], "notes": notes}
 
 
@@ -149,7 +153,7 @@ class ProbabilityEvaluation(PolicyEvaluation):
         row = torch.arange(batch.rows.start, batch.rows.stop, device=self.device)
         stays = stays.to(self.device)
         self.estimates.update(row, click, match, stays, weight, torch.zeros_like(weight))
-        self.counts.update(logged.long() - 1, stays, torch.zeros(0, device=self.device))
+        self.counts.update(logged.long() - 1, stays, torch.zeros(0, dtype=torch.bool, device=self.device))
 
 
 class _PolicyBatch:

@@ -8,9 +8,17 @@ from replay.logs.reader import Log
 from replay.logs.schema import LOGGING
 from replay.protocol.rejection import floor_note
 
-__all__ = ["about_log", "estimated_note", "few_clicks_note", "plain_number", "propensity_notes", "replica_estimates"]
+__all__ = [
+    "FEW_CLICKS",
+    "about_log",
+    "estimated_note",
+    "few_clicks_note",
+    "plain_number",
+    "propensity_notes",
+    "replica_estimates",
+]
 
-_FEW = 10
+FEW_CLICKS = 10
 """Matched clicks below which bootstrap intervals are too narrow."""
 
 
@@ -39,7 +47,7 @@ def about_log(log: Log) -> dict[str, Any]:
 def few_clicks_note(replicas: Sequence[Mapping[str, Any]], who: str) -> list[str]:
     """A note if so few clicks were matched that bootstrap intervals are too narrow."""
     clicks = min((row["match"] or 0) * row["accepted"] for row in replicas)
-    if clicks >= _FEW:
+    if clicks >= FEW_CLICKS:
         return []
     return [f"{who} matched only {clicks:.0f} clicks: its bootstrap intervals are too narrow; Wilson's are not."]
 

@@ -220,9 +220,15 @@ class ColumnPolicy(Policy):
         hidden = {schema.candidates, *(schema.pair if schema.sparse else ())}
         seen = [name for name in schema.visible_columns if name not in hidden]
         if self.column not in seen:
+            known = self.column in (schema.action, schema.reward, schema.propensity_column)
+            remedy = (
+                "It is known only after the choice."
+                if known
+                else "Name it in the schema under `keep`, and convert the table again."
+            )
             raise InputError(
                 f"Policy {self.name}: {self.column} is not among the columns of {log.path} that a policy may use: "
-                f"{', '.join(seen) or 'it has none'}. Name it in the schema under `keep`, and convert the table again."
+                f"{', '.join(seen) or 'it has none'}. {remedy}"
             )
         self._number = {action: number for number, action in enumerate(log.actions)}
         kind = log.read(log.groups[0], [self.column]).schema.field(self.column).type

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from replay.evaluation.estimators import METRICS
@@ -86,14 +87,12 @@ class Result:
 
     def table(self) -> Table:
         """The estimates as a table of rich, a row per policy and replica."""
-        several = any(len(policy["replicas"]) > 1 for policy in self.policies)
-        heads = ["policy", *(["replica"] if several else [])]
         rows = [
-            ([policy["policy"], *([str(row["replica"])] if several else [])], row)
+            (policy["policy"] + (f"\nreplica {row['replica']}" if len(policy["replicas"]) > 1 else ""), row)
             for policy in self.policies
             for row in policy["replicas"]
         ]
-        return estimates_table(self.log, self.level, heads, rows)
+        return estimates_table(self.log, self.level, "policy", rows)
 
     def __str__(self) -> str:
         console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
@@ -113,28 +112,28 @@ class Result:
 def estimates_table(
     log: Mapping[str, Any],
     level: float,
-    heads: Sequence[str],
-    rows: Iterable[tuple[Sequence[str], Mapping[str, Any]]],
+    head: str,
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
     title: str = "Estimates",
 ) -> Table:
-    """A table with one row per pair of labels, under ``heads``, and estimates of a replica."""
+    """A table with one row per pair of a label, under ``head``, and the estimates of a replica."""
     rows = list(rows)
     on = f"{log['events']:,} events with {log['clicks']:,} clicks"
     estimated = "; propensities are estimated" if log["logging"] == "estimated" else ""
     shown = Table(title=f"{title} on {on}; {level:.0%} intervals{estimated}", title_justify="left")
     exact = ["exact"] if any("exact" in row for _, row in rows) else []
-    for head in heads:
-        shown.add_column(head, justify="left" if head == "policy" else "right", overflow="fold")
-    for head in ("match CTR", "IPS", "SNIPS", "accepted", "eff. size", *exact):
-        shown.add_column(head, justify="right")
-    for labels, row in rows:
+    shown.add_column(head, justify="left" if head == "policy" else "right", overflow="fold")
+    for name in ("match CTR", "IPS", "SNIPS", "accepted", "eff. size", *exact):
+        shown.add_column(name, justify="right")
+    for label, row in rows:
         cells = [
             f"{_digits(row[n])}\n{_digits(row[n + '_low'])} to {_digits(row[n + '_high'])}" for n in list(METRICS)[:3]
         ]
         size = row["effective_sample_size"]
         truth = [_digits(row.get(name)) for name in exact]
-        names = [label.replace("[", r"\[") for label in labels]
-        shown.add_row(*names, *cells, f"{row['acceptance']:.2%}", "-" if size is None else f"{size:,.0f}", *truth)
+        shown.add_row(
+            escape(label), *cells, f"{row['acceptance']:.2%}", "-" if size is None else f"{size:,.0f}", *truth
+        )
     return shown
 
 

@@ -333,9 +333,7 @@ def _ragged(column: pa.ChunkedArray) -> Ragged:
     lists = column.combine_chunks()
     length = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     values = lists.flatten().to_numpy(zero_copy_only=False)
-    # a copy, because torch warns of arrays that cannot be written to, and Arrow's cannot
-    whole = pa.types.is_integer(lists.type.value_type)
-    return Ragged(length, values.astype(np.int64 if whole else values.dtype))
+    return Ragged(length, values.astype(np.int64) if pa.types.is_integer(lists.type.value_type) else values)
 
 
 def _categories(column: pa.ChunkedArray, place: str) -> Categories:
