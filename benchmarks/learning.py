@@ -64,12 +64,12 @@ PROBLEMS: dict[str, Problem] = {
 }
 
 TRIED: dict[str, dict[str, Any]] = {
-    "the defaults: adam 0.04, 50 steps, shrink": {},
-    "adam 0.03, 50 steps, shrink": {"lr": 0.03},
-    "adam 0.04, 100 steps, shrink": {"steps": 100},
-    "adam 0.04, 50 steps, warm": {"start": "warm"},
-    "adam 0.04, 50 steps, cold": {"start": "cold"},
-    "adam 0.04, 50 steps, shrink, biases": {"bias": True},
+    "the defaults: adam 0.04, 75 steps, shrink": {},
+    "adam 0.03, 75 steps, shrink": {"lr": 0.03},
+    "adam 0.04, 50 steps, shrink": {"steps": 50},
+    "adam 0.04, 75 steps, warm": {"start": "warm"},
+    "adam 0.04, 75 steps, cold": {"start": "cold"},
+    "adam 0.04, 75 steps, shrink, biases": {"bias": True},
     "torch's Adam 0.03 (constant), 50 steps, shrink": {"optimizer": "torch.optim.Adam", "lr": 0.03, "steps": 50},
     "torch's Adam 0.01 (constant), 100 steps, warm": {
         "optimizer": "torch.optim.Adam",

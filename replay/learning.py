@@ -6,30 +6,34 @@ other at a call of TrainNN only.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.replicas import pad_singleton
-from nl_lightning.core.types import Deal
+from nl_lightning.core.types import Deal, Observations
 from nl_lightning.environments import LoggedEnvironment
 from replay.formats.sample import bundled_log
 from replay.logs.digest import digest
-from replay.logs.reader import Log
-from replay.protocol.candidates import Protocol, check_protocol
+from replay.logs.reader import Events, Log
+from replay.protocol.candidates import Protocol, check_protocol, default_protocol, logged_only
 from replay.protocol.events import CandidateEvents, CandidateGroup, LogCursor, ReplaySettings
 from replay.protocol.features import Features
 from replay.protocol.fitting import feature_dim, features_from_state, fit_features
 from replay.protocol.rejection import Rule, check_rule, floor_note
 
-__all__ = ["CACHE_BYTES", "ReplayLog"]
+__all__ = ["CACHE_BYTES", "MOST_IMPORTANCE", "ReplayLog"]
 
 
 CACHE_BYTES = 200_000_000
 """Row groups that are kept because a replica may still be there."""
+
+MOST_IMPORTANCE = 20.0
+"""The most times that a logged event of the warm start counts."""
 
 
 class ReplayLog(LoggedEnvironment):
@@ -38,42 +42,96 @@ class ReplayLog(LoggedEnvironment):
     Args:
         log: directory of a log (``python -m replay convert``), a path or an address (``s3://bucket/log``); left out,
             the sample random/all that obp carries.
-        candidates: which items an event shows. ``affinity``: the logged one and those with the user's highest affinity
-            (the paper's protocol; the set depends on the logged item, so the CTR is that of no single policy).
-            ``uniform``: drawn uniformly, whatever was logged; events whose logged item is not among them are left out.
-            ``all``: all items. The last two are unbiased.
-        arms: number K of items that an event shows (not for ``all``).
+        candidates: which actions an event shows. ``logged``: those that the log lists for it. ``all``: all actions.
+            ``uniform``: drawn uniformly, whatever was logged; events whose logged action is not among them are left
+            out. These are unbiased. ``affinity``, for the Open Bandit Dataset: the logged item and those with the
+            user's highest affinity (the paper's protocol; the set depends on the logged item, so the CTR is that of no
+            single policy). Left out, ``logged`` where the log lists candidates, ``affinity`` for the Open Bandit
+            Dataset, else ``all``.
+        arms: number K of actions that an event shows (for ``uniform`` and ``affinity``).
         rejection: which events count. ``propensity``: they are kept with probability c / propensity, which undoes the
             preferences of the logging policy and keeps everything of a uniform log. ``match``: all; refused for a log
             that is not uniform. ``biased-match``: all, whatever the log.
         propensity_floor: the constant c; left out, the smallest propensity of the log. A larger one keeps more events,
             but prefers items whose propensity is below it.
+        rows: part of the log that is replayed, such as ``5000:``; left out, all of it, or what comes behind a warm
+            start.
+        warm_start: part of the log that agents learn as it was logged, whoever chose, before they go on: ``0:5000``.
+            Left out, none.
+        warm_start_weights: whether a logged event of the warm start counts 1 / (candidates x propensity) times, at most
+            20 times, which undoes the preferences of the logging policy; else once.
         fit_rows: events that features are fitted on, the first ones of the log; left out, all of them.
+        features: left out, the paper's 42 numbers for the Open Bandit Dataset, and those of the schema for any other
+            log. Settings change the latter: ``numeric`` (``standard``: mean 0 and variance 1, ``scale``: to [-1, 1]),
+            ``max_categories`` (a column with more is hashed), ``components`` (more one-hot features than this are
+            reduced by SVD), ``products`` (of context and action; a linear agent needs them to tell contexts apart).
+            ``my_module:function`` computes features of your own: (frame of N events, actions (N, K)) -> (N, K, d).
         seed: seed of the candidate sets and of the propensity correction; all replicas see the same.
     """
 
     def __init__(
         self,
         log: str | None = None,
-        candidates: Protocol = "affinity",
+        candidates: Protocol | None = None,
         arms: int = 5,
         rejection: Rule = "propensity",
         propensity_floor: float | None = None,
+        rows: str | None = None,
+        warm_start: str | None = None,
+        warm_start_weights: bool = False,
         fit_rows: int | None = None,
+        features: dict[str, Any] | str | Callable[..., Any] | None = None,
         seed: int = 0,
     ) -> None:
         check_whole(0, seed=seed)
         if fit_rows is not None:
             check_whole(1, fit_rows=fit_rows)
-        self.log = Log(bundled_log() if log is None else log)
+        self.whole_log = Log(bundled_log() if log is None else log)
+        self.warm_rows = None if warm_start is None else self.whole_log.part(warm_start)
+        self.log = self.whole_log.part(_behind(self.warm_rows, self.whole_log) if rows is None else rows)
+        if self.warm_rows is not None and _overlap(self.warm_rows, self.log):
+            raise InputError(
+                f"rows {rows} and warm_start {warm_start} overlap: an agent must not be judged on what it learned."
+            )
+        self.warm_start_weights = warm_start_weights
+        if warm_start_weights and self.warm_rows is None:
+            raise InputError("warm_start_weights has no effect without warm_start: name the rows, such as 0:5000.")
+        if warm_start_weights and self.whole_log.missing_propensities:
+            raise InputError(f"warm_start_weights needs propensities, and {self.whole_log.path} lacks some of them.")
+        candidates = candidates or default_protocol(self.log)
         self.arms = check_protocol(candidates, arms, self.log)
+        if self.log.schema.candidates:
+            self.max_arms = self.arms
         self.rejection = rejection
         c = check_rule(rejection, propensity_floor, self.log)
         self.setting = ReplaySettings(candidates, self.arms, c, seed)
         self.fit_rows = fit_rows
-        self.dim = feature_dim(self.log)
+        self.given_features = features
         self.features: Features | None = None
+        self.dim = feature_dim(self.log, features) or 0
+        if not self.dim:
+            self.dim = self._fitted_features().dim
         self._places: list[LogCursor] = []
+
+    # ---- warm start -----------------------------------------------------------------------------------------------
+
+    def warm_start(self) -> Iterator[Observations]:
+        log = self.warm_rows
+        for group in log.groups if log is not None else ():
+            assert log is not None
+            events = log.events(group)
+            arms = logged_only(events)
+            encoded = self._fitted_features().encode(log, events, arms)
+            shown = (encoded.codes, encoded.numbers, arms.item, encoded.pair)
+            x = self._moved_features().arms(*(column.to(self.like.device) for column in shown)).squeeze(1)
+            click = torch.from_numpy(events.click).to(self.like)
+            yield Observations(x.to(self.like), click, self._importance(events) if self.warm_start_weights else None)
+
+    def _importance(self, events: Events) -> Tensor:
+        """(N,), 1 / (candidates x propensity), at most ``MOST_IMPORTANCE``."""
+        number = self.log.n_items if events.candidates is None else torch.from_numpy(events.candidates.length)
+        weight = 1 / (number * torch.from_numpy(events.propensity))
+        return weight.clamp_max(MOST_IMPORTANCE).to(self.like)
 
     # ---- state ----------------------------------------------------------------------------------------------------
 
@@ -94,9 +152,9 @@ class ReplayLog(LoggedEnvironment):
     def state_dict(self) -> dict[str, Any]:
         features = None if self.features is None else self.features.state_dict()
         places = [place.state() for place in self._places[: self.share.n_local]]
+        state = {"features": features, "places": places, "unseen": self._unseen, "log": self._log_identity()}
         settings = {"candidates": self.setting.protocol, "arms": self.arms}
-        log = self._log_identity()
-        return {"features": features, "places": places, "unseen": self._unseen, "log": log, "settings": settings}
+        return {**state, "settings": settings, "learned_rows": self._learned_rows()}
 
     @staticmethod
     def join(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -104,11 +162,20 @@ class ReplayLog(LoggedEnvironment):
         places = [place for state in states for place in state["places"]]
         # of each row group that somebody has seen
         unseen = {group: count for state in states for group, count in state["unseen"].items()}
-        return {**states[0], "features": features, "places": places, "unseen": unseen}
+        stops = [stop for state in states for _, stop in state["learned_rows"][-1:]]
+        *warm, (first, _) = states[0]["learned_rows"]
+        learned = [*warm, [first, max(stops)]]
+        return {**states[0], "features": features, "places": places, "unseen": unseen, "learned_rows": learned}
+
+    def _learned_rows(self) -> list[list[int]]:
+        """[start, stop) of the rows that were learned as logged, and of those that a replica has passed."""
+        seen = max(place.behind[0] for place in self._places)
+        parts = [] if self.warm_rows is None else [(self.warm_rows.first_row, self.warm_rows.rows)]
+        return [[first, first + rows] for first, rows in (*parts, (self.log.first_row, seen))]
 
     def _log_identity(self) -> dict[str, Any]:
         """What tells this log from another one."""
-        contents = self.log.statistics.to_json()
+        contents = self.whole_log.statistics.to_json()
         described = {name: self.log.description[name] for name in ("source", "parts")}
         return {**described, **contents, "digest": self._digest}
 
@@ -125,8 +192,13 @@ class ReplayLog(LoggedEnvironment):
             )
         self.features, self._moved = None, None
         if state["features"] is not None:
-            self.features = features_from_state(state["features"])
+            self.features = features_from_state(state["features"], self.given_features)
             self.features.check(self.log)
+            if self.features.dim != self.dim:
+                raise InputError(
+                    f"The run began with {self.features.dim} features of the log, and now there are {self.dim}. "
+                    "Give the settings of features that it began with."
+                )
         self._unseen = dict(state["unseen"])
         for place, replica in zip(self._places, self.share.replicas, strict=True):
             place.go_to(*state["places"][replica])
@@ -135,7 +207,12 @@ class ReplayLog(LoggedEnvironment):
         """What became of the events, and what the log is."""
         contents, shown = self.log.statistics, list(self._unseen.values())
         unseen, missing = (sum(pair[i] for pair in shown) for i in range(2))
+        warm = None
+        if self.warm_rows is not None:
+            start, learned = self.warm_rows.first_row, self.warm_rows.statistics
+            warm = {"rows": f"{start}:{start + learned.rows}", "events": learned.rows, "clicks": learned.clicks}
         return {
+            "warm_start": warm,
             "log": {
                 "path": str(self.log.path),
                 "policy": self.log.description.get("policy"),
@@ -171,10 +248,8 @@ class ReplayLog(LoggedEnvironment):
         if number in self._shown:
             self._shown.move_to_end(number)
             return self._shown[number]
-        if self.features is None:
-            self.features = fit_features(self.log, self.fit_rows)
         group = self.log.groups[number]
-        events, encoded = CandidateEvents.read(self.log, group, self.features, self.setting)
+        events, encoded = CandidateEvents.read(self.log, group, self._fitted_features(), self.setting)
         self._unseen[number] = (encoded.unseen, encoded.missing)
         in_set = events.logged >= 0
         thinned = in_set & ~events.kept
@@ -221,9 +296,27 @@ class ReplayLog(LoggedEnvironment):
     def _moved_features(self) -> Features:
         """The features on the device and in the precision of the agent."""
         if self._moved is None:
-            assert self.features is not None
-            self._moved = self.features.to(self.like)
+            self._moved = self._fitted_features().to(self.like)
         return self._moved
+
+    def _fitted_features(self) -> Features:
+        if self.features is None:
+            self.features = fit_features(self.whole_log, self.fit_rows, self.given_features)
+        return self.features
+
+
+def _behind(warm: Log | None, log: Log) -> str | None:
+    """The rows behind those of a warm start."""
+    if warm is None:
+        return None
+    stop = warm.first_row + warm.rows
+    if stop == log.rows:
+        raise InputError(f"warm_start takes {log.path} up to its end: name the rows that are replayed with rows.")
+    return f"{stop}:"
+
+
+def _overlap(a: Log, b: Log) -> bool:
+    return a.first_row < b.first_row + b.rows and b.first_row < a.first_row + a.rows
 
 
 def _joined(parts: list[CandidateEvents], length: int) -> CandidateEvents:

@@ -8,41 +8,26 @@ precision; design matrices, radii and scores are float64.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
-import lightning as L
 import torch
-from lightning.pytorch.core.optimizer import LightningOptimizer
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from typing_extensions import Self
 
 from nl_lightning.agents import state
-from nl_lightning.agents.asking import ask, views
 from nl_lightning.agents.buffer import ReplayBuffer
-from nl_lightning.agents.callbacks import Confidence
-from nl_lightning.agents.checkpoint_io import SafeCheckpointIO
-from nl_lightning.agents.checks import (
-    check_own_network,
-    check_radius_defined,
-    check_settings,
-    check_size,
-    check_theory,
-)
+from nl_lightning.agents.checks import check_radius_defined, check_settings, check_size, check_theory, warn_of_size
+from nl_lightning.agents.construction import default_nu, make_formulas, make_network
+from nl_lightning.agents.design_pair import DesignPair
 from nl_lightning.agents.divergence import Divergence
 from nl_lightning.agents.exploration import Exploration, make_exploration
-from nl_lightning.agents.formulas import Formulas, Practical
+from nl_lightning.agents.lightning_module import AgentModule
 from nl_lightning.agents.noise import ActionNoise
 from nl_lightning.agents.radii import Radius
-from nl_lightning.agents.theory import Constants, Theory
+from nl_lightning.agents.theory import Constants
 from nl_lightning.agents.train_nn import Schedule, TrainNN
-from nl_lightning.agents.trainer_flags import check as check_trainer
-from nl_lightning.core.checkpoint import read_checkpoint, restoring
 from nl_lightning.core.checks import (
     check_arms,
     check_finite,
@@ -53,18 +38,13 @@ from nl_lightning.core.checks import (
     check_weight,
     plain,
 )
-from nl_lightning.core.errors import InputError, TrainNNDiverged
+from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import overridden
 from nl_lightning.core.link import SLOPE_BOUND, mu, slope
 from nl_lightning.core.replicas import SETTINGS, PerReplica, ReplicaSettings, SettingName, Share, per_replica
-from nl_lightning.core.types import Choice, Deal, Factors, Prefix, TrainingBatch, View, Window
+from nl_lightning.core.types import Choice, Factors, Prefix, TrainingBatch, View, Window
 from nl_lightning.designs import DesignMatrix
-from nl_lightning.distributed.strategy import ReplicaStrategy, asked_to_stop, gathered, note_stop
-from nl_lightning.models import training
-from nl_lightning.models.base import RewardModel
-from nl_lightning.models.inputs import input_size
-from nl_lightning.models.mlp import MLP, Init
-from nl_lightning.models.modules import ModuleModel
+from nl_lightning.models.mlp import Init
 from nl_lightning.models.optimizers import OptimizerLike, make_step_rule
 from nl_lightning.models.training import Start
 
@@ -72,14 +52,8 @@ __all__ = ["Agent", "LinearAgent", "NeuralAgent"]
 
 Mode = Literal["practical", "theory"]
 
-_OBSERVATION_NUMBERS = 4_000_000
-"""Numbers of observations that are added to design matrices at once, over all replicas."""
 
-SYNC_EVERY = 10
-"""Calls of TrainNN between two synchronisations of the processes of a fit: each waits for the slowest."""
-
-
-class Agent(L.LightningModule):
+class Agent(AgentModule):
     """A logistic bandit algorithm over R replicas.
 
     Subclass ``NeuralAgent`` (or ``LinearAgent``, or one of the seven algorithms) to bring your own. Any public method
@@ -105,15 +79,6 @@ class Agent(L.LightningModule):
     lam: Tensor
     kappa: Tensor
     S: Tensor
-    radius: Tensor
-    """(R,), by which an arm's norm is multiplied"""
-    effective_dimension: Tensor
-    """(R,), the log-determinant that the radius grows with"""
-    diverged_at: Tensor
-    """(R,), the round in which TrainNN diverged, 0 where it did not"""
-    train_calls: Tensor
-    """(R,), calls of TrainNN so far"""
-    _observation_weight: Tensor
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -223,49 +188,24 @@ class Agent(L.LightningModule):
         """
         super().__init__()
         check_radius_defined(self, Agent)
-        # numbers of NumPy or torch are Python's from here on, also in a checkpoint
+        # Numbers of NumPy or torch become Python's own, also in a checkpoint.
         dim, width, depth, blocks, replicas, seed = map(plain, (dim, width, depth, blocks, replicas, seed))
         nu, lam, kappa, S, delta, lr = map(plain, (nu, lam, kappa, S, delta, lr))
         steps, update_every, horizon = map(plain, (steps, update_every, horizon))
         C1, C4, C5, C6, C7 = map(plain, (C1, C4, C5, C6, C7))
-        check_settings(
-            dim=dim,
-            width=width,
-            depth=depth,
-            blocks=blocks,
-            mode=mode,
-            init=init,
-            on_divergence=on_divergence,
-            delta=delta,
-            lr=lr,
-            steps=steps,
-            start=start,
-            update_every=update_every,
-            update_growth=update_growth,
-            batch_size=batch_size,
-            window=window,
-            epsilon=epsilon,
-            bias=bias,
-            horizon=horizon,
-            constants={"C1": C1, "C4": C4, "C5": C5, "C6": C6, "C7": C7},
-        )
-        if (self.linear or network is not None) and (width, depth) != (20, 2):
-            what = f"{self.name} is linear" if self.linear else "The network is your own"
-            rank_zero_warn(f"{what}: width and depth have no effect.")
+        check_settings(dim=dim, width=width, depth=depth, blocks=blocks, update_every=update_every)
+        check_settings(steps=steps, horizon=horizon, batch_size=batch_size, window=window, mode=mode, init=init)
+        check_settings(start=start, on_divergence=on_divergence, bias=bias, epsilon=epsilon)
+        check_settings(update_growth=update_growth, delta=delta, lr=lr, C1=C1, C4=C4, C5=C5, C6=C6, C7=C7)
+        warn_of_size(self, network, width, depth)
         own = {"design": design, "exploration": exploration, "network": network, "optimizer": optimizer}
         self.save_hyperparameters(ignore=state.not_plain(**own))
-        values: dict[SettingName, PerReplica] = {
-            # until the number of parameters is known
-            "nu": 0.0 if nu is None else nu,
-            "lam": lam,
-            "kappa": kappa,
-            "S": S,
-        }
-        self.settings: ReplicaSettings = per_replica(values, replicas, seed, grid)
-        if network is None:
-            check_size(self.replicas, input_size(dim, blocks), width, 1 if self.linear else depth)
+        # Left out, nu follows from the number of parameters, see below.
+        given: dict[SettingName, PerReplica] = {"nu": 0.0 if nu is None else nu, "lam": lam, "kappa": kappa, "S": S}
+        self.settings: ReplicaSettings = per_replica(given, replicas, seed, grid)
         self.share = Share.whole(self.replicas)
         self.dim, self.blocks, self.mode = dim, blocks, mode
+        check_size(self, network, width, depth)
         self.lr, self.steps, self.update_every = lr, steps, update_every
         self.step_rule = make_step_rule(optimizer or ("gd" if mode == "theory" else "adam"), lr)
         left_out: Start = "cold" if mode == "theory" else "warm" if self.step_rule.plain else "shrink"
@@ -280,33 +220,15 @@ class Agent(L.LightningModule):
         self.divergence = Divergence(self.settings.compared if on_divergence == "auto" else on_divergence == "mark")
         self.rounds_before = 0
         """the most rounds that a replica had observed when a fit began"""
-        self.fit_horizon: int | None = None
-        """T of a fit"""
-        self.automatic_optimization = False
-        self._batch: TrainingBatch | None = None
         self.register_buffer("diverged_at", torch.zeros(self.replicas, dtype=torch.long))
         self.register_buffer("train_calls", torch.zeros(self.replicas, dtype=torch.long))
         if mode == "theory":
-            check_theory(
-                self,
-                Agent,
-                depth=depth,
-                width=width,
-                design_args=design_args,
-                practical={"network": network, "batch_size": batch_size, "window": window, "bias": bias or None},
-            )
-        if network is None:
-            layers = [1] if self.linear else [*[width] * (depth - 1), 1]
-            # theory mode: x' = [x, x]/sqrt(2)
-            inputs = input_size(dim, blocks) * (2 if mode == "theory" else 1)
-            self.network: RewardModel = MLP([inputs, *layers], self.settings.seeds, self.init, blocks, bias)
-        else:
-            check_own_network(self, init, bias)
-            self.network = ModuleModel(network, dim, self.settings.seeds)
+            others = {"network": network, "batch_size": batch_size, "window": window, "bias": bias or None}
+            check_theory(self, Agent, depth, width, design_args, practical=others)
+        self.network = make_network(self, network, width, depth, init, bias)
         if nu is None and "nu" not in (grid or {}):
-            parameters = sum(n_out * n_in for n_out, n_in in self.network.shapes)
-            default = float(f"{self.nu_scale / parameters**0.5:.2g}")
-            self.settings = replace(self.settings, nu=[default] * self.replicas)
+            nu = default_nu(self.network, self.nu_scale)
+            self.settings = replace(self.settings, nu=[nu] * self.replicas)
         for name in SETTINGS:
             self.register_buffer(name, torch.tensor(getattr(self.settings, name), dtype=torch.float64))
         self._build(design_args)
@@ -315,24 +237,12 @@ class Agent(L.LightningModule):
 
     def _build(self, design_args: dict[str, Any] | None) -> None:
         """Make what is kept of the network's parameters."""
-        factor = self.theory_factor()
         self.initial_weights = nn.ParameterList(nn.Parameter(w.detach().clone(), False) for w in self.network.weights)
-        self.formulas: Formulas
-        if self.mode == "theory" and factor is not None:
-            self.formulas = Theory(
-                self.network, self.S, self.kappa, factor, self.variance_weighted, self.delta, self.constants
-            )
-        else:
-            ridge = self.lam if self.variance_weighted else self.kappa * self.lam
-            weight = self.observation_weight()
-            self.formulas = Practical(self.network, self.lam, ridge, weight, self.design_kind, design_args)
-        self.design, self.effective_dim_design = self.formulas.designs()
-        self.observation_columns = [1, *self.effective_dim_design.factor_sizes]
+        self.formulas = make_formulas(self, design_args)
+        self._designs = DesignPair(self.formulas)
+        self.design, self.effective_dim_design = self._designs.design, self._designs.effective_dim_design
+        self.observation_columns = self._designs.columns
         """the numbers of an observation: its weight, then the factors"""
-        weight = self.formulas.observation_weight().view(-1, 1, 1)
-        self.register_buffer("_observation_weight", weight, persistent=False)
-        # Plain references: asking nn.Module for a submodule takes as long as a small operation on tensors.
-        self._designs = (self.design, self.effective_dim_design)
         self.buffer = ReplayBuffer(self.replicas, self.dim)
         self._derive()
         nothing = torch.zeros_like(self.lam)
@@ -345,14 +255,15 @@ class Agent(L.LightningModule):
         """What follows from the settings and the precision."""
         if self.mode == "practical":
             self.formulas.derive(self.radius_terms())
+        self._designs.derive()
         self.tie_tolerance = 32 * torch.finfo(self.network.weights[0].dtype).eps
         """scores that differ by less, relatively, count as equal"""
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         # what is derived from a part follows when a user replaces it
-        if name in ("design", "effective_dim_design") and "_designs" in vars(self):
-            self._designs = (self.design, self.effective_dim_design)
+        if name in ("design", "effective_dim_design", "formulas") and "_designs" in vars(self):
+            setattr(self._designs, name, value)
         elif name == "exploration" and "noise" in vars(self):
             self.noise.normal = value.stochastic
             self.noise.forget()
@@ -371,7 +282,7 @@ class Agent(L.LightningModule):
 
         Rounds of an agent that redefines this are played one by one, so that it may use ``self.rounds`` as well.
         """
-        return self.formulas.radius(dimension)
+        return self._designs.formulas.radius(dimension)
 
     def observation_weight(self) -> Tensor:
         """(R,): w in the effective dimension logdet(w sum g g^T + I)"""
@@ -445,7 +356,7 @@ class Agent(L.LightningModule):
 
         With ``replicas`` (indices) the view belongs to these replicas only.
         """
-        radius, design = cast(Tensor, self._buffers["radius"]), self._designs[0]
+        radius, design = cast(Tensor, self._buffers["radius"]), self._designs.design
         if replicas is None:
             norm = design.norm(view.factors)
         else:
@@ -481,30 +392,21 @@ class Agent(L.LightningModule):
         ``noise`` are uniform and normal numbers (R, .., K); left out, the agent's next draws. With ``packed`` all that
         belongs to an arm lies side by side.
         """
-        rounds = arms.shape[1:-1]
+        rounds, head = arms.shape[1:-1], self.packed_head if packed else 0
         subset = {} if replicas is None else {"replicas": replicas}
         found, weight, factors = self.evaluate(arms.flatten(1, -2), **subset)
-        head = self.packed_head if packed else 0
-        everything = self.lam.new_empty(*found.shape, head + sum(self.observation_columns))
-        observation = everything[..., head:] if packed else everything
-        first, *prepared = torch.split_with_sizes(observation, self.observation_columns, dim=-1)
-        first.copy_(weight.unsqueeze(-1))
-        self.design.prepare(factors, tuple(prepared))
+        rows, prepared = self._designs.observations(weight, factors, head)
         mean = found.to(self.lam.dtype)
         if arms.dim() == 4:
-            mean, observation = mean.unflatten(1, rounds), observation.unflatten(1, rounds)
-            prepared = [factor.unflatten(1, rounds) for factor in prepared]
+            mean, rows = mean.unflatten(1, rounds), rows.unflatten(1, rounds)
+            prepared = tuple(factor.unflatten(1, rounds) for factor in prepared)
         uniform, normal = self.noise.draw(mean, rounds) if noise is None else noise
         if mask is not None:
             mean, uniform = mean.masked_fill(~mask, -torch.inf), uniform.masked_fill(~mask, 0)
-        view = View(arms, mean, tuple(prepared), observation, uniform, normal, owner=self.owner)
-        if not packed:
-            return view
-        everything = everything.unflatten(1, rounds)
         for place, values in enumerate((mean, uniform, normal)[:head]):
             assert values is not None
-            everything[..., place] = values
-        return view._replace(packed=everything)
+            rows[..., place] = values
+        return View(arms, mean, prepared, rows[..., head:], uniform, normal, rows if packed else None, self.owner)
 
     @property
     def packed_head(self) -> int:
@@ -547,58 +449,28 @@ class Agent(L.LightningModule):
     def learn(self, x: Tensor, reward: Tensor, weight: Tensor | None = None) -> None:
         """Learn observations that somebody else chose: replay buffer, then TrainNN, then the design matrix.
 
-        x is (n, d) for all replicas, or (R, n, d); reward and weight are (n,) or (R, n). Gradients are those of the
-        network after this TrainNN.
+        x is (n, d) for all replicas, or (R, n, d); reward and weight are (n,) or (R, n). TrainNN is called each time
+        that the number of observations has doubled (and not before ``update_every`` new ones), and at the end: a few
+        steps on all of a long history at once would not fit it. Gradients are those of the network after the last call.
         """
         if self.mode == "theory":
             raise InputError("Theory mode learns from its own choices only: use observe, or mode 'practical'.")
         like = self.network.weights[0]
         x, reward, weight = check_observations(x, reward, weight, self.replicas, self.dim, like, self.blocks)
-        self.buffer.append(x, reward, None, weight)
-        self.train_nn()
+        known, first, n = int(self.rounds.max()), 0, reward.shape[1]
+        while first < n:
+            part = slice(first, min(n, first + max(self.update_every, known + first)))
+            self.buffer.append(x[:, part], reward[:, part], None, None if weight is None else weight[:, part])
+            self.train_nn()
+            first = part.stop
         if self.learner.window is None:
-            self._add_to_designs(x, weight)
-            self._follow_design()
-
-    def _add_to_designs(self, x: Tensor, weight: Tensor | None, length: Tensor | None = None) -> None:
-        """Add observations (R, n, d) with weights (R, n), by the network as it is; only the first ``length`` (R,)."""
-        design, effective_dim_design = self._designs
-        own = cast(Tensor, self._buffers["_observation_weight"])
-        arms = max(1, _OBSERVATION_NUMBERS // (sum(self.observation_columns) * self.replicas))
-        for first in range(0, x.shape[1], arms):
-            part = slice(first, first + arms)
-            _, slopes, found = self.evaluate(x[:, part])
-            places = torch.split_with_sizes(
-                self.lam.new_empty(*slopes.shape, sum(self.observation_columns[1:])),
-                self.observation_columns[1:],
-                dim=-1,
-            )
-            design.prepare(found, places)
-            counted = torch.ones_like(slopes, dtype=self.lam.dtype) if weight is None else weight[:, part].to(self.lam)
-            if length is not None:
-                place = torch.arange(first, first + slopes.shape[1], device=length.device)
-                counted = counted * (place < length.unsqueeze(1))
-            design.add_many(places, (slopes.to(self.lam) * counted).unsqueeze(-1))
-            effective_dim_design.add_many(places, own * counted.unsqueeze(-1))
-
-    def _retake_designs(self, batch: TrainingBatch, window: int) -> None:
-        """Take the design matrices anew over the newest observations."""
-        for design, new in zip(self._designs, self.formulas.designs(), strict=True):
-            design.load_state_dict(new.state_dict())
-        self._add_to_designs(batch.x, batch.weight, self.rounds.clamp_max(window))
-        self._follow_design()
-
-    def _follow_design(self) -> None:
-        """Effective dimension and radius of the design matrix as it is."""
-        dimension = self._buffers["effective_dimension"] = self.effective_dim_design.logdet()
-        self._buffers["radius"] = self.radius_at(dimension)
+            self._follow(self._designs.add_many(x, weight, self.evaluate))
 
     def observe_window(self, window: Window) -> None:
         """``observe`` for several rounds that were looked ahead together: their states are there already."""
         assert window.prefix is not None
         self.buffer.append(window.x, window.reward, window.filled)
-        for design, states in zip(self._designs, window.prefix, strict=False):
-            design.set_prefix(states[:, -1])
+        self._designs.set_prefix(window.prefix.design[:, -1], window.prefix.effective_dim_design[:, -1])
         self._buffers["effective_dimension"] = window.effective_dimension[:, -1]
         self._buffers["radius"] = window.radius[:, -1]
 
@@ -607,20 +479,12 @@ class Agent(L.LightningModule):
     ) -> None:
         """Design matrix, effective dimension and radius after an observation (R, 1, ...), which may count more or less
         than once: ``importance`` (R,)."""
-        design, effective_dim_design = self._designs
-        if accepted is not None:
-            # A gradient of zeros adds nothing.
-            observed = observed * accepted.view(-1, 1, 1)
-        weight, *picked = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
-        factors, own_weight = tuple(picked), cast(Tensor, self._buffers["_observation_weight"])
-        if importance is not None:
-            importance = importance.view(-1, 1, 1).to(weight)
-            weight, own_weight = weight * importance, own_weight * importance
-        effective_dim_design.add(factors, own_weight, accepted)
-        design.add(factors, weight, accepted)
+        self._follow(self._designs.add(observed, accepted, importance))
+
+    def _follow(self, dimension: Tensor) -> None:
+        """Take on an effective dimension (R,), and the radius there."""
         # nn.Module's own assignment would cost more than the formulas. New tensors: who kept the old ones keeps them.
-        dimension = self._buffers["effective_dimension"] = effective_dim_design.logdet()
-        self.formulas.after_observation(design, dimension, accepted)
+        self._buffers["effective_dimension"] = dimension
         self._buffers["radius"] = self.radius_at(dimension)
 
     def prefix(self, observed: Tensor, replicas: Tensor | None = None, known: Tensor | None = None) -> Prefix:
@@ -629,31 +493,17 @@ class Agent(L.LightningModule):
         With ``replicas`` (indices) they belong to these replicas only; ``known`` (R, S + 1) are then the effective
         dimensions of all.
         """
-        design, effective_dim_design = self._designs
-        weight, *picked = torch.split_with_sizes(observed, self.observation_columns, dim=-1)
-        factors, own_weight = tuple(picked), cast(Tensor, self._buffers["_observation_weight"])
-        if replicas is not None:
-            own_weight = own_weight.index_select(0, replicas)
-        states = effective_dim_design.prefix(factors, own_weight, replicas)
-        dimension = effective_dim_design.logdet_at(states)
+        design, effective_dim_design, dimension = self._designs.prefix(observed, replicas)
         if replicas is None or known is None:
             radius = self.radius_at(dimension.mT).mT
         else:
             radius = self.radius_at(known.index_copy(0, replicas, dimension).mT).mT.index_select(0, replicas)
-        return Prefix(design.prefix(factors, weight, replicas), states, dimension, radius)
+        return Prefix(design, effective_dim_design, dimension, radius)
 
-    @contextmanager
-    def reserve(self, count: int, start: int) -> Iterator[None]:
+    def reserve(self, count: int, start: int) -> AbstractContextManager[None]:
         """Replicas that have observed at most ``start`` rounds of a replay observe up to ``count`` more, each at its
         own pace."""
-        rounds = self.rounds_before + start + count
-        for design in self._designs:
-            design.reserve(rounds, fixed=True)
-        try:
-            yield
-        finally:
-            for design in self._designs:
-                design.reserve(rounds, fixed=False)
+        return self._designs.reserve(self.rounds_before + start + count)
 
     # ---- TrainNN --------------------------------------------------------------------------------------------------
 
@@ -661,6 +511,7 @@ class Agent(L.LightningModule):
     def train_nn(self) -> None:
         """TrainNN on the replay buffer; in a fit, on the batch that the DataModule handed over."""
         window = self.learner.window
+        length = self.rounds if window is None else self.rounds.clamp_max(window)
         batch = self._batch or TrainingBatch(*self.buffer.rows(window), None, True)
         inactive = self.diverged_at > 0
         if batch.inactive is not None:
@@ -673,7 +524,7 @@ class Agent(L.LightningModule):
             self.network,
             initial,
             batch._replace(x=self.formulas.inputs(batch.x)),
-            self.rounds if window is None else self.rounds.clamp_max(window),
+            length,
             descent,
             inactive,
             batch.inactive is not None or self.divergence.any_diverged,
@@ -686,156 +537,12 @@ class Agent(L.LightningModule):
             )
         self.formulas.after_training(self.design, self.network.weights, self.buffer.newest(), ~inactive)
         if window is not None:
-            self._retake_designs(batch, window)
+            # the sums of M and E go over the window, with gradients at the new parameters
+            self._designs.clear()
+            self._follow(self._designs.add_many(batch.x, batch.weight, self.evaluate, length))
         # in a fit, processes agree first: see ``sync``
         if self._batch is None:
             self.divergence.check()
-
-    def training_step(self, batch: TrainingBatch, batch_idx: int) -> None:
-        """One batch is one call of TrainNN, and one optimizer step: ``trainer.global_step`` counts calls of TrainNN."""
-        if batch.due:
-            optimizer = cast(LightningOptimizer, self.optimizers())
-            self._batch = batch
-            try:
-                optimizer.step(self.train_nn)
-            finally:
-                self._batch = None
-            if self.trainer.world_size == 1 or self.trainer.global_step % SYNC_EVERY == 0:
-                self.sync()
-
-    def configure_optimizers(self) -> Optimizer:
-        """Lightning's view of TrainNN: one step is one call."""
-        return training.TrainNNOptimizer(self.network.parameters(), {"lr": self.step_rule.lr})
-
-    # ---- Lightning ------------------------------------------------------------------------------------------------
-
-    def sync(self) -> None:
-        """Processes agree to continue. One that failed or was asked to stop stops all: others would wait in vain."""
-        self.divergence.settle(self.diverged_at)
-        told = gathered(self.trainer, (self.divergence.failure, asked_to_stop(self.trainer)))
-        failures = [failure for failure, _ in told if failure is not None]
-        if len(failures) == len(told) or (failures and not self.divergence.mark):
-            raise TrainNNDiverged(failures[0])
-        if any(stop for _, stop in told):
-            self.trainer.should_stop = True
-            note_stop(self.trainer)
-
-    def setup(self, stage: str) -> None:
-        """Refuse what the command line would; the horizon of a fit is its number of rounds."""
-        check_trainer({"precision": self.trainer.precision, "max_steps": self.trainer.max_steps})
-        if overridden(self, Agent, "configure_optimizers"):
-            raise InputError(
-                f"{type(self).__name__} redefines configure_optimizers, which has no effect: TrainNN takes its own "
-                "gradient steps. Redefine train_nn instead."
-            )
-        # Lightning would do it after a checkpoint's numbers have lost half of their digits.
-        if self.trainer.precision == "64-true":
-            self.double()
-        SafeCheckpointIO.install(self.trainer)
-        if stage == "fit":
-            self.fit_horizon = getattr(getattr(self.trainer, "datamodule", None), "rounds", None)
-
-    def on_train_end(self) -> None:
-        """All processes learn whether one of them failed."""
-        self.sync()
-
-    def teardown(self, stage: str) -> None:
-        """The last hook: from here on every process has all replicas, and there is nothing to gather."""
-        if isinstance(self.trainer.strategy, ReplicaStrategy):
-            self.trainer.strategy.spread = False
-
-    def test_step(self, batch: Deal, batch_idx: int) -> None:
-        """The frozen agent on rounds it has not seen: mean reward and regret of a round."""
-        masks = [None] * batch.arms.shape[1] if batch.mask is None else batch.mask.unbind(1)
-        rounds = zip(batch.arms.unbind(1), masks, views(self, batch.arms, batch.mask), strict=True)
-        choices = [ask(self, *each) for each in rounds]
-        arm = torch.stack([choice.arm for choice in choices], dim=1)[: self.share.n_local].unsqueeze(2)
-        for name, values in (("reward", batch.reward), ("regret", batch.regret)):
-            if values is not None:
-                mean = values.gather(2, arm).sum() / max(arm.numel(), 1)
-                self.log(f"test/{name}", mean, batch_size=arm.numel(), sync_dist=True)
-
-    def configure_callbacks(self) -> list[L.Callback]:
-        """The callback that maintains design matrix and radius, unless the user brings one."""
-        mine = any(isinstance(callback, Confidence) for callback in self.trainer.callbacks)  # type: ignore[attr-defined]
-        return [] if mine else [Confidence()]
-
-    # ---- state ------------------------------------------------------------------------------------------------------
-
-    @classmethod
-    def load_from_checkpoint(  # type: ignore[override]
-        cls, checkpoint_path: str | Path, map_location: Any = "cpu", **own: Any
-    ) -> Self:
-        """The agent of a checkpoint, which must be of this class. Nothing that the file names is imported or run.
-
-        Args:
-            checkpoint_path: the file, a path or an address that fsspec can open.
-            map_location: device of the agent, as for ``torch.load``.
-            own: settings that a checkpoint does not store because they are objects: ``design``, ``exploration``.
-        """
-        for name in ("hparams_file", "strict", "weights_only"):
-            if own.pop(name, None) not in (None, True):
-                raise InputError(
-                    f"load_from_checkpoint of an agent takes no {name}: settings and the whole state come from the "
-                    "checkpoint, which holds tensors and plain values only."
-                )
-        stored = read_checkpoint(checkpoint_path, map_location)
-        agent = state.from_checkpoint(cls, checkpoint_path, stored, own)
-        agent.to(stored["state_dict"]["radius"].device)
-        return agent
-
-    def part(self, share: Share) -> "Agent":
-        """An agent of some of the replicas, as they are now; everything else is that of the whole."""
-        return state.part(self, share)
-
-    def state_of(self, part: "Agent") -> dict[str, Any]:
-        """This agent's state, as far as it is that of a part of it."""
-        return state.state_of(self, part)
-
-    def identity(self) -> dict[str, Any]:
-        """What a stored state must agree with."""
-        return state.identity(self)
-
-    def to(self, *args: Any, **kwargs: Any) -> "Agent":
-        """Like any module's, but not to MPS."""
-        state.check_device(*args, **kwargs)
-        return super().to(*args, **kwargs)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "Agent":
-        """Move or cast. A cast is of network and buffer, all else stays in float64; what is derived follows."""
-        kept = state.keeping_float64(fn, self.network.weights[0])
-        exact = (*self._designs, self.formulas)
-        for module in self.children():
-            module._apply(kept if module in exact else fn)
-        super()._apply(kept, recurse=False)
-        self._derive()
-        self.noise.forget()
-        return self
-
-    def get_extra_state(self) -> dict[str, Any]:
-        return {"identity": self.identity(), "draws": self.noise.position}
-
-    def set_extra_state(self, state: Mapping[str, Any]) -> None:
-        self.noise.position = state["draws"]
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Like any module's, but a state that does not fit is an :class:`InputError`."""
-        with restoring(self.name, self._trainer.ckpt_path if self._trainer else None):
-            if not isinstance(state_dict, Mapping):
-                got = type(state_dict).__name__
-                raise InputError(f"load_state_dict takes what state_dict returned, a mapping; got {got}.")
-            return super().load_state_dict(state_dict, strict, assign)
-
-    def _load_from_state_dict(
-        self, state_dict: Mapping[str, Any], prefix: str, metadata: Any, strict: bool, *args: Any
-    ) -> None:
-        """Look at all of the state first, so that one that is refused changes nothing."""
-        mine = {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}
-        state.check_state(self, mine, strict)
-        # Rounds may have been played in inference mode, whose tensors cannot be written outside it.
-        self.radius, self.effective_dimension = self.radius.clone(), self.effective_dimension.clone()
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *args)
-        self.divergence.any_diverged = bool((self.diverged_at > 0).any())
 
 
 class NeuralAgent(Agent):

@@ -1,15 +1,45 @@
 """Settings of agents are checked here: what was expected, what came, what to do."""
 
 import os
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lightning.pytorch.utilities import rank_zero_warn
 
 from nl_lightning.core.checks import check_whole, is_number
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import as_new_as, overridden
+from nl_lightning.models.inputs import input_size
 from nl_lightning.models.optimizers import GradientDescent
 
-__all__ = ["check_own_network", "check_radius_defined", "check_settings", "check_size", "check_theory"]
+__all__ = ["check_own_network", "check_radius_defined", "check_settings", "check_size", "check_theory", "warn_of_size"]
+
+
+_OPTIONAL = ("steps", "horizon", "batch_size", "window")
+"""Whole numbers that may be left out."""
+
+_WORDS: dict[str, tuple[str | None, ...]] = {
+    "mode": ("practical", "theory"),
+    "init": ("uniform", "symmetric", None),
+    "start": ("warm", "cold", "shrink", None),
+    "on_divergence": ("auto", "stop", "mark"),
+}
+"""What a setting may be; None where it may be left out."""
+
+
+def _positive(value: Any) -> bool:
+    return is_number(value) and value > 0
+
+
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "bias": (lambda value: isinstance(value, bool), "must be True or False"),
+    "epsilon": (lambda value: is_number(value) and 0 <= value <= 1, "is a chance: it must lie between 0 and 1"),
+    "update_growth": (lambda value: is_number(value) and value >= 0, "must be a finite number of at least 0"),
+    "delta": (lambda value: is_number(value) and 0 < value < 1, "must lie between 0 and 1"),
+    "lr": (lambda value: value is None or _positive(value), "must be a finite number greater than 0"),
+    **dict.fromkeys(("C1", "C4", "C5", "C6", "C7"), (_positive, "must be a finite number greater than 0")),
+}
+"""Whether a value is right, and what the message says where it is not."""
 
 
 def check_radius_defined(agent: Any, base: type) -> None:
@@ -22,58 +52,39 @@ def check_radius_defined(agent: Any, base: type) -> None:
         )
 
 
-def check_settings(
-    *,
-    dim: int,
-    width: int,
-    depth: int,
-    blocks: int,
-    mode: str,
-    init: str | None,
-    on_divergence: str,
-    delta: float,
-    lr: float | None,
-    steps: int | None,
-    start: str | None,
-    update_every: int,
-    update_growth: float,
-    batch_size: int | None,
-    window: int | None,
-    epsilon: float,
-    horizon: int | None,
-    bias: bool,
-    constants: Mapping[str, float],
-) -> None:
-    """Refuse settings of an agent that no run could use; None is what was left out."""
-    check_whole(1, dim=dim, width=width, depth=depth, blocks=blocks, update_every=update_every)
-    if blocks > 1 and dim < 2:
+def check_settings(**settings: Any) -> None:
+    """Refuse settings of an agent that no run could use, given by their names; None is what was left out.
+
+    What is in none of the tables above is a whole number of at least 1.
+    """
+    for name, value in settings.items():
+        if name in _WORDS:
+            if value not in _WORDS[name]:
+                raise InputError(f"{name} must be one of {', '.join(filter(None, _WORDS[name]))}; got {value!r}.")
+        elif name in _RANGES:
+            is_right, expected = _RANGES[name]
+            if not is_right(value):
+                raise InputError(f"{name} {expected}, got {value!r:.50}.")
+        elif not (name in _OPTIONAL and value is None):
+            check_whole(1, **{name: value})
+    if settings.get("blocks", 1) > 1 and settings["dim"] < 2:
+        dim = settings["dim"]
         raise InputError(f"With blocks an arm is features and the block's number: dim must be at least 2, got {dim}.")
-    for name, whole in (("steps", steps), ("horizon", horizon), ("batch_size", batch_size), ("window", window)):
-        if whole is not None:
-            check_whole(1, **{name: whole})
-    for name, text, known in (
-        ("mode", mode, ["practical", "theory"]),
-        ("init", init, ["uniform", "symmetric", None]),
-        ("start", start, ["warm", "cold", "shrink", None]),
-        ("on_divergence", on_divergence, ["auto", "stop", "mark"]),
-    ):
-        if text not in known:
-            raise InputError(f"{name} must be one of {', '.join(filter(None, known))}; got {text!r}.")
-    if not isinstance(bias, bool):
-        raise InputError(f"bias must be True or False, got {bias!r:.50}.")
-    if not (is_number(epsilon) and 0 <= epsilon <= 1):
-        raise InputError(f"epsilon is a chance: it must lie between 0 and 1, got {epsilon!r:.50}.")
-    if not (is_number(update_growth) and update_growth >= 0):
-        raise InputError(f"update_growth must be a finite number of at least 0, got {update_growth!r:.50}.")
-    if not (is_number(delta) and 0 < delta < 1):
-        raise InputError(f"delta must lie between 0 and 1, got {delta!r:.50}.")
-    for name, number in {"lr": lr, **constants}.items():
-        if not (number is None and name == "lr") and not (is_number(number) and cast(float, number) > 0):
-            raise InputError(f"{name} must be a finite number greater than 0, got {number!r:.50}.")
 
 
-def check_size(replicas: int, inputs: int, width: int, depth: int) -> None:
-    """Refuse networks that this machine cannot hold, with their initial weights and two design matrices."""
+def warn_of_size(agent: Any, network: Any, width: int, depth: int) -> None:
+    """Say that ``width`` and ``depth`` are given to an agent that has no use for them."""
+    if (agent.linear or network is not None) and (width, depth) != (20, 2):
+        what = f"{agent.name} is linear" if agent.linear else "The network is your own"
+        rank_zero_warn(f"{what}: width and depth have no effect.")
+
+
+def check_size(agent: Any, network: Any, width: int, depth: int) -> None:
+    """Refuse built-in networks that this machine cannot hold, with their initial weights and two design matrices."""
+    if network is not None:
+        return
+    replicas, inputs = agent.replicas, input_size(agent.dim, agent.blocks)
+    depth = 1 if agent.linear else depth
     parameters = inputs if depth == 1 else inputs * width + (depth - 2) * width**2 + width
     needed = 4 * 8 * replicas * parameters
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

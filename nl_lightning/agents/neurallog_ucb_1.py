@@ -18,7 +18,7 @@ class NeuralLogUCB1(NeuralAgent):
     """
 
     name = "NeuralLog-UCB-1"
-    nu_scale = 0.015
+    nu_scale = 0.003
     variance_weighted = False
     mean_is_probability = True
 

@@ -5,7 +5,19 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Choice", "Deal", "Factors", "History", "Prefix", "Round", "TrainingBatch", "View", "Window", "of_arm"]
+__all__ = [
+    "Choice",
+    "Deal",
+    "Factors",
+    "History",
+    "Observations",
+    "Prefix",
+    "Round",
+    "TrainingBatch",
+    "View",
+    "Window",
+    "of_arm",
+]
 
 
 Factors = tuple[Tensor, ...]
@@ -36,6 +48,17 @@ class Deal(NamedTuple):
     def rounds(self, start: int, stop: int) -> "Deal":
         """Rounds ``start``, ..., ``stop`` - 1 of a simulation's deal."""
         return Deal(*(None if values is None else values[:, start:stop] for values in self[:4]))  # type: ignore[arg-type]
+
+
+class Observations(NamedTuple):
+    """n observations that somebody else chose, the same for all replicas."""
+
+    x: Tensor
+    """(n, d)"""
+    reward: Tensor
+    """(n,)"""
+    weight: Tensor | None = None
+    """(n,), how often each counts; None: once"""
 
 
 class View(NamedTuple):

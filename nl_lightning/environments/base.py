@@ -1,7 +1,7 @@
 """What agents play in. Environments deal rounds and answer; the loop that plays them is in ``rollout``."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import overridden
 from nl_lightning.core.replicas import Share
 from nl_lightning.core.rng import CHUNK
-from nl_lightning.core.types import Deal
+from nl_lightning.core.types import Deal, Observations
 
 __all__ = ["ChunkedSimulation", "Deal", "Environment", "LoggedEnvironment", "Simulation"]
 
@@ -42,6 +42,10 @@ class Environment(ABC):
 
     def reset(self, seeds: Sequence[int]) -> None:  # noqa: B027
         """Make the problem of every replica from its seed. Called when a run begins."""
+
+    def warm_start(self) -> Iterator[Observations]:
+        """What agents learn before their first round, chosen by somebody else: parts in their order."""
+        yield from ()
 
     @property
     def ended(self) -> bool:

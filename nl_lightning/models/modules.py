@@ -2,7 +2,7 @@
 
 The module maps features (N, d) to f (N,) or (N, 1). Its parameters are stacked over replicas, (R, ...), and each
 replica has its own initial ones. A gradient is handed out whole, as that of one layer with p inputs: designs need not
-know the difference.
+know the difference. Parameters that do not require a gradient stay as they are: TrainNN and the designs leave them out.
 """
 
 import copy
@@ -19,6 +19,7 @@ from nl_lightning.core.rng import Stream, generator
 from nl_lightning.core.types import Factors
 from nl_lightning.models.base import Descent, Observations, RewardModel, select
 from nl_lightning.models.inputs import parts
+from nl_lightning.models.module_checks import DRAWING, check_module, first_line, one_number, trial_samples
 from nl_lightning.models.steps import in_one_row, loss, rates, take_steps
 
 __all__ = ["GRADIENT_NUMBERS", "MakeModule", "ModuleModel"]
@@ -33,7 +34,8 @@ class ModuleModel(RewardModel):
     """R copies of a user's module.
 
     Args:
-        network: makes a module, or is one: it is then copied, and ``reset_parameters`` draws its parameters anew.
+        network: makes a module, or is one: it is then copied, and ``reset_parameters`` draws its parameters anew;
+            frozen ones stay.
         dim: number d of features.
         seeds: one a replica; its initial parameters are a function of it.
     """
@@ -51,18 +53,24 @@ class ModuleModel(RewardModel):
         drawn = [self._made(seed, Stream.INITIAL_WEIGHTS) for seed in seeds]
         # Not a submodule: its own parameters are never used, only its code.
         self._template = [drawn[0]]
-        self._check(drawn[0], dim)
-        self._names = [name for name, _ in drawn[0].named_parameters()]
-        self._buffer_names = [name for name, _ in drawn[0].named_buffers()]
+        check_module(drawn[0], dim)
+        self._names = [name for name, values in drawn[0].named_parameters() if values.requires_grad]
+        frozen = [name for name, values in drawn[0].named_parameters() if not values.requires_grad]
+        buffers = [name for name, _ in drawn[0].named_buffers()]
         if not self._names:
-            raise InputError("network has no parameters: there is nothing that TrainNN could train.")
-        for name, values in self._stacked(drawn).items():
+            why = "all of its parameters are frozen" if frozen else "it has no parameters"
+            raise InputError(f"network: {why}, so there is nothing that TrainNN could train.")
+        for name, values in _stacked(drawn, self._names).items():
             self.register_parameter(_flat(name), nn.Parameter(values))
-        for name in self._buffer_names:
-            self.register_buffer(_flat(name), torch.stack([dict(module.named_buffers())[name] for module in drawn]))
+        for name, values in _stacked(drawn, frozen).items():
+            self.register_buffer(_flat(name), values)
+        for name in buffers:
+            self.register_buffer(_flat(name), torch.stack([module.get_buffer(name) for module in drawn]))
+        self._buffer_names = [*frozen, *buffers]
         self.shapes = [(1, sum(values[0].numel() for values in self.parameters()))]
         self.weights = tuple(self.parameters())
-        self.draws = any(isinstance(part, _DROPOUT) for part in drawn[0].modules())
+        self.draws = any(isinstance(part, DRAWING) for part in drawn[0].modules())
+        self._check_batched(dim)
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 
@@ -75,7 +83,7 @@ class ModuleModel(RewardModel):
         module = self._template[0].eval()
 
         def value(parameters: dict[str, Tensor], buffers: dict[str, Tensor], sample: Tensor) -> tuple[Tensor, Tensor]:
-            f = _one_number(functional_call(module, (parameters, buffers), (sample.unsqueeze(0),)), 1).squeeze(0)
+            f = one_number(functional_call(module, (parameters, buffers), (sample.unsqueeze(0),)), 1).squeeze(0)
             return f, f
 
         of_samples = vmap(grad(value, has_aux=True), in_dims=(None, None, 0))
@@ -92,7 +100,7 @@ class ModuleModel(RewardModel):
         module = self._template[0].eval()
 
         def value(parameters: dict[str, Tensor], buffers: dict[str, Tensor], samples: Tensor) -> Tensor:
-            return _one_number(functional_call(module, (parameters, buffers), (samples,)), len(samples))
+            return one_number(functional_call(module, (parameters, buffers), (samples,)), len(samples))
 
         stacked = dict(zip(self._names, weights, strict=True))
         result: Tensor = self._explained(vmap(value), stacked, self._buffers_of(replicas), x)
@@ -110,7 +118,8 @@ class ModuleModel(RewardModel):
             parameters = dict(zip(self._names, (weight[replica] for weight in weights), strict=True))
             buffers = {name: values[replica] for name, values in stacked.items()}
             with _random_numbers(state, x.device):
-                found.append(_one_number(functional_call(module, (parameters, buffers), (samples,)), len(samples)))
+                f = self._explained(functional_call, module, (parameters, buffers), (samples,))
+            found.append(one_number(f, len(samples)))
         return torch.stack(found)
 
     def _buffers_of(self, replicas: Tensor | None) -> dict[str, Tensor]:
@@ -118,15 +127,34 @@ class ModuleModel(RewardModel):
         return dict(zip(self._buffer_names, found, strict=True))
 
     def _explained(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call the user's code, which may raise anything."""
         try:
             return function(*args)
-        except RuntimeError as error:
-            if "vmap" not in str(error) and "functorch" not in str(error):
-                raise
-            reason = str(error).splitlines()[0]
+        except InputError:
+            raise
+        except Exception as error:
+            name, reason = type(self._template[0]).__name__, f"{type(error).__name__}: {first_line(error)}"
             raise InputError(
-                f"network: {type(self._template[0]).__name__} cannot be computed for several replicas at once ({reason}"
-                "); its forward must consist of torch operations that torch.vmap can batch."
+                f"network: {name} failed on features that it was given ({reason}). Where columns are looked up in an "
+                "embedding, it must have a row for every number that they hold."
+            ) from error
+
+    def _check_batched(self, dim: int) -> None:
+        """Compute two replicas together, so that what torch cannot batch is told now and not in the first round."""
+        replicas = torch.tensor(sorted({0, len(self.weights[0]) - 1}))
+        x = trial_samples(dim).expand(len(replicas), -1, -1)
+        generators = [torch.Generator("cpu") for _ in replicas]
+        try:
+            with torch.inference_mode(False), torch.enable_grad():
+                self.factors(x, replicas)
+                weights = [values.detach().requires_grad_() for values in select(self.weights, replicas)]
+                f = self._training_f(weights, x, replicas, generators)
+                torch.autograd.grad(f.sum(), weights, allow_unused=True)
+        except Exception as error:
+            reason = first_line(error.__cause__ or error)
+            raise InputError(
+                f"network: {type(self._template[0]).__name__} cannot be computed for several replicas at once "
+                f"({reason}); its forward must consist of torch operations that torch.vmap can batch."
             ) from error
 
     # ---- TrainNN ----------------------------------------------------------------------------------------------------
@@ -177,7 +205,7 @@ class ModuleModel(RewardModel):
 
     def fresh(self, seeds: Sequence[int], numbers: Sequence[int]) -> list[Tensor]:
         pairs = zip(seeds, numbers, strict=True)
-        drawn = self._stacked([self._made(seed, Stream.FRESH_WEIGHTS, number) for seed, number in pairs])
+        drawn = _stacked([self._made(seed, Stream.FRESH_WEIGHTS, number) for seed, number in pairs], self._names)
         return [values.to(weight) for values, weight in zip(drawn.values(), self.weights, strict=True)]
 
     def module(self, replica: int) -> nn.Module:
@@ -186,8 +214,9 @@ class ModuleModel(RewardModel):
             for name, values in zip(self._names, self.weights, strict=True):
                 parameter = found.get_parameter(name)
                 parameter.data = values[replica].detach().clone()
+            kept = {**dict(found.named_parameters()), **dict(found.named_buffers())}
             for name in self._buffer_names:
-                found.get_buffer(name).data = getattr(self, _flat(name))[replica].clone()
+                kept[name].data = getattr(self, _flat(name))[replica].clone()
         return found
 
     def identity(self) -> Any:
@@ -214,42 +243,6 @@ class ModuleModel(RewardModel):
                 raise InputError(f"network: {name} must be of floating point, got {parameter.dtype}.")
         return made
 
-    @staticmethod
-    def _stacked(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
-        each = [dict(module.named_parameters()) for module in modules]
-        device, dtype = torch.get_default_device(), torch.get_default_dtype()
-        return {
-            name: torch.stack([parameters[name].detach() for parameters in each]).to(device, dtype) for name in each[0]
-        }
-
-    def _check(self, module: nn.Module, dim: int) -> None:
-        """A module maps (N, d) to (N,) or (N, 1), each sample by itself."""
-        name = type(module).__name__
-        trial = copy.deepcopy(module).to(torch.get_default_dtype()).train()
-        for part in trial.modules():
-            if isinstance(part, _DROPOUT):
-                part.eval()
-        # whole numbers from 0 on, so that columns that are looked up in an embedding stay inside of it
-        samples = torch.zeros(4, dim)
-        samples[1:] = torch.tensor([[1.0], [0.0], [1.0]])
-        with torch.no_grad():
-            try:
-                together = _one_number(trial(samples), 4)
-                alone = torch.cat([_one_number(trial(sample.unsqueeze(0)), 1) for sample in samples])
-            except InputError:
-                raise
-            except Exception as error:
-                # the user's module may raise anything
-                raise InputError(
-                    f"network: {name} must map features (N, {dim}) to (N,) or (N, 1), each sample by itself; it failed "
-                    f"({type(error).__name__}: {error})."
-                ) from error
-        if not torch.allclose(together, alone, rtol=1e-3, atol=1e-5):
-            raise InputError(
-                f"network: {name} mixes the samples of a batch (as BatchNorm does): what it says of an arm would "
-                "depend on the others. Use LayerNorm, or none."
-            )
-
     # nn.Module may put new parameters into the place of the old ones.
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "ModuleModel":
         super()._apply(fn, *args, **kwargs)
@@ -259,10 +252,6 @@ class ModuleModel(RewardModel):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self.weights = tuple(self.parameters())
-
-
-_DROPOUT = (nn.modules.dropout._DropoutNd, nn.RReLU)
-"""Layers that draw random numbers while they are trained."""
 
 
 class _random_numbers:
@@ -282,32 +271,37 @@ class _random_numbers:
 
 
 def _resetting(module: nn.Module) -> MakeModule:
-    """Copies of a module, each with new parameters."""
+    """Copies of a module as it is now, each with new parameters; frozen ones stay."""
     for name, part in module.named_modules():
-        if list(part.parameters(recurse=False)) and not callable(getattr(part, "reset_parameters", None)):
+        trained = any(values.requires_grad for values in part.parameters(recurse=False))
+        if trained and not callable(getattr(part, "reset_parameters", None)):
             where = f"its part {name!r}" if name else "it"
             raise InputError(
                 f"network: {type(module).__name__} cannot be copied for every replica, because {where} has parameters "
                 "and no reset_parameters(); pass a callable that makes the module, such as a function or its class."
             )
 
+    original = copy.deepcopy(module)
+
     def make() -> nn.Module:
-        made = copy.deepcopy(module)
+        made = copy.deepcopy(original)
         for part in made.modules():
             reset = getattr(part, "reset_parameters", None)
             if callable(reset):
                 reset()
+        for parameter, old in zip(made.parameters(), original.parameters(), strict=True):
+            if not old.requires_grad:
+                parameter.data = old.detach().clone()
         return made
 
     return make
 
 
-def _one_number(f: Any, samples: int) -> Tensor:
-    """(N,) of what a module returned for N samples."""
-    if not isinstance(f, Tensor) or tuple(f.shape) not in ((samples,), (samples, 1)):
-        came = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
-        raise InputError(f"network must map features (N, d) to (N,) or (N, 1); for {samples} samples it gave {came}.")
-    return f if f.dim() == 1 else f.squeeze(-1)
+def _stacked(modules: Sequence[nn.Module], names: Sequence[str]) -> dict[str, Tensor]:
+    """Parameters of each module as one (R, ...)"""
+    device, dtype = torch.get_default_device(), torch.get_default_dtype()
+    found = {name: torch.stack([module.get_parameter(name).detach() for module in modules]) for name in names}
+    return {name: values.to(device, dtype) for name, values in found.items()}
 
 
 def _joined(gradients: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
@@ -316,5 +310,5 @@ def _joined(gradients: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
 
 
 def _flat(name: str) -> str:
-    """A name that nn.Module takes for a parameter of its own."""
-    return name.replace(".", "/")
+    """A name that nn.Module takes for a parameter of its own, and that no attribute of a model has."""
+    return f"module/{name.replace('.', '/')}"

@@ -5,7 +5,6 @@ by itself therefore treats every replica by itself; one that couples entries (by
 make a replica's result depend on the others, and is refused. Optimisers start afresh at each call of TrainNN.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar
@@ -30,7 +29,7 @@ _REBASE = 1000
 """Steps of Adam after which its second moment is scaled anew."""
 
 
-class StepRule(ABC):
+class StepRule:
     """What TrainNN does with a gradient."""
 
     lr: float
@@ -39,13 +38,9 @@ class StepRule(ABC):
     plain: ClassVar[bool] = False
     """Whether a step is theta - lr gradient, which TrainNN computes in one go."""
 
-    @abstractmethod
     def start(self, theta: Tensor, steps: int) -> Descend:
-        """Begin with a row of parameters, which will take so many steps."""
-
-    def identity(self) -> str:
-        """What a stored state must agree with."""
-        return f"{type(self).__name__}(lr={self.lr:g})"
+        """Begin with a row of parameters, which will take so many steps. Not asked of a ``plain`` rule."""
+        raise NotImplementedError
 
 
 class GradientDescent(StepRule):
@@ -55,9 +50,6 @@ class GradientDescent(StepRule):
 
     def __init__(self, lr: float | None = None) -> None:
         self.lr = 0.01 if lr is None else lr
-
-    def start(self, theta: Tensor, steps: int) -> Descend:
-        return lambda gradient: theta.sub_(gradient, alpha=self.lr)  # type: ignore[return-value]
 
 
 class Adam(StepRule):
@@ -69,7 +61,7 @@ class Adam(StepRule):
     where c = (1 - b2) b2^t / (1 - b2^t).
     """
 
-    steps = 50
+    steps = 75
     BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 
     def __init__(self, lr: float | None = None) -> None:
@@ -107,9 +99,7 @@ class TorchOptimizer(StepRule):
         self.make = make
         trial = self._made(torch.zeros(4, dtype=torch.float64))
         kind = type(trial)
-        defaults = {name: value for name, value in sorted(trial.defaults.items()) if not callable(value)}
         self.name = f"{kind.__module__}.{kind.__qualname__}"
-        self._identity = f"{self.name}({', '.join(f'{name}={value}' for name, value in defaults.items())})"
         self.lr = float(trial.defaults.get("lr", 0.0))
         self._check_entry_by_entry()
 
@@ -121,9 +111,6 @@ class TorchOptimizer(StepRule):
             optimizer.step()
 
         return step
-
-    def identity(self) -> str:
-        return self._identity
 
     def _made(self, theta: Tensor) -> Optimizer:
         try:
@@ -177,8 +164,12 @@ def make_step_rule(optimizer: OptimizerLike, lr: float | None) -> StepRule:
     if not callable(kind):
         raise InputError(
             f"optimizer must be adam, gd, the import path of a torch.optim class, or a callable that makes an "
-            f"optimiser from parameters; got {optimizer!r}."
+            f"optimiser from parameters; got {_shown(optimizer)}."
         )
     if lr is not None:
         raise InputError(f"lr = {lr:g} has no effect: the optimiser that you pass has its own; leave lr out.")
     return TorchOptimizer(kind)
+
+
+def _shown(optimizer: object) -> str:
+    return f"an instance of {type(optimizer).__name__}" if isinstance(optimizer, Optimizer) else f"{optimizer!r:.50}"

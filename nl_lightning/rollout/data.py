@@ -63,6 +63,8 @@ class BanditData(L.LightningDataModule):
         """rounds so far"""
         self._ended = False
         """whether no round is left for any replica"""
+        self._warmed_up = False
+        """whether the agent has learned what comes before its first round"""
 
     @property
     def dim(self) -> int:
@@ -92,7 +94,7 @@ class BanditData(L.LightningDataModule):
         # Another agent starts from the beginning; where a run is resumed, the loader's state comes later.
         self.played = 0
         self.environment.prepare(agent.settings.seeds, agent.network.weights[0], agent.share)
-        self._ended = False
+        self._ended, self._warmed_up = False, False
         agent.rounds_before = max(gathered(self.trainer, int(agent.rounds.max())))
 
     def _work(self, agent: Agent) -> int:
@@ -131,13 +133,15 @@ class BanditData(L.LightningDataModule):
         assert self.trainer is not None
         states = collected(self.trainer, self.environment.state_dict())
         before = self._agent.rounds_before
-        return {"environment": self.environment.join(states), "rounds_before": before} if states else {}
+        joined = {"rounds_before": before, "warmed_up": self._warmed_up}
+        return {"environment": self.environment.join(states), **joined} if states else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         assert self.trainer is not None
         with restoring(type(self.environment).__name__, self.trainer.ckpt_path):
             self.environment.load_state_dict(state_dict["environment"])
             self._agent.rounds_before = int(state_dict["rounds_before"])
+            self._warmed_up = bool(state_dict["warmed_up"])
         self._ended = all(gathered(self.trainer, self.environment.ended))
 
     def on_exception(self, exception: BaseException) -> None:
@@ -164,7 +168,20 @@ class BanditData(L.LightningDataModule):
         return batch
 
     def train_dataloader(self) -> "RoundLoader":
+        # The agent is on its device now, and a run that is resumed has its state.
+        if not self._warmed_up:
+            self._warm_up()
         return RoundLoader(self)
+
+    def _warm_up(self) -> None:
+        """Let the agent learn what its environment knows already, before the first round."""
+        agent, learned = self._agent, 0
+        for x, reward, weight in self.environment.warm_start():
+            agent.learn(x, reward, weight)
+            learned += len(reward)
+        if learned:
+            agent.rounds_before += learned
+        self._warmed_up = True
 
     def test_dataloader(self) -> "DealLoader":
         if not isinstance(self.environment, Simulation):

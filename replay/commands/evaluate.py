@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exploration", help="exploration rule of your own that it was trained with: my_module.MyRule")
     parser.add_argument("--design", help="design matrix of your own that it was trained with: my_module.MyDesign")
     parser.add_argument("--network", help="network of your own that it was trained with: my_module.MyNetwork")
+    parser.add_argument("--features", help="function of your own that computed its features", metavar="MODULE:FUNCTION")
     meanings = "; ".join(f"{name}: {text}" for name, text in PROTOCOLS.items())
     parser.add_argument(
         "--candidates", choices=PROTOCOLS, help=f"items that an event offers. {meanings} (default: as in training)"
@@ -117,7 +118,7 @@ def run(options: argparse.Namespace) -> None:
         raise InputError("--checkpoint is needed, or --policy. What a command takes: python -m replay evaluate --help.")
     make_current_directory_importable()
     model = import_class(options.model, Agent, "--model") if options.model else None
-    agents = {path: load_trained(path, model, **_own(options)) for path in options.checkpoint}
+    agents = {path: load_trained(path, model, options.features, **_own(options)) for path in options.checkpoint}
     settings = EvaluationSettings(
         options.candidates, options.arms, options.rejection, options.propensity_floor, options.draws, options.seed
     )
@@ -166,6 +167,8 @@ def _evaluate_one(
     settings = asked.of_agent(log, trained, check_rule(options.rejection, options.propensity_floor, log))
     draws = options.draws if agent.draws_choices else 1
     if options.obp:
+        if not isinstance(features, ObdFeatures):
+            raise InputError("--obp takes agents with the paper's features of the Open Bandit Dataset. Leave it out.")
         # obp takes seconds to import.
         from replay.evaluation import obp as bridge
 

@@ -29,9 +29,9 @@ from replay.evaluation.processes import ONE, Processes, ending_together
 from replay.evaluation.shards import LogData
 from replay.logs.reader import Log
 from replay.protocol.events import ReplaySettings
-from replay.protocol.features import Features
-from replay.protocol.fitting import features_from_state
-from replay.protocol.obd_features import ObdFeatures, digest
+from replay.protocol.features import Features, digest
+from replay.protocol.fitting import Given, features_from_state
+from replay.protocol.obd_features import ObdFeatures
 from replay.simulation.ground_truth import exact_ctr
 from replay.simulation.simulated_world import SimulatedWorld
 
@@ -53,24 +53,29 @@ class TrainedAgent(NamedTuple):
     """the rows that it has learned from, if they are known"""
 
 
-def load(checkpoint: Path, model: type[Agent] | None = None, **own: Any) -> tuple[Agent, Features, dict[str, Any]]:
+def load(
+    checkpoint: Path, model: type[Agent] | None = None, features: Given = None, **own: Any
+) -> tuple[Agent, Features, dict[str, Any]]:
     """Load an agent that was trained on a log, as ``load_trained`` does.
 
     Returns:
         the agent, its features, and the settings it was trained with (``candidates`` and ``arms``).
     """
-    trained = load_trained(checkpoint, model, **own)
+    trained = load_trained(checkpoint, model, features, **own)
     assert trained.settings is not None
     return trained.agent, trained.features, trained.settings
 
 
-def load_trained(checkpoint: Path, model: type[Agent] | None = None, **own: Any) -> TrainedAgent:
+def load_trained(
+    checkpoint: Path, model: type[Agent] | None = None, features: Given = None, **own: Any
+) -> TrainedAgent:
     """Load an agent that was trained on a log.
 
     Args:
         checkpoint: file of the checkpoint.
         model: class of the agent; by default it is looked up by its name among ``nl_lightning.AGENTS``. The checkpoint
             itself never decides which class is imported.
+        features: the function that computes features of one's own, or its path ``my_module:function``.
         own: settings that a checkpoint does not store because they are objects, such as ``exploration`` and ``design``.
     """
     stored = read_checkpoint(checkpoint)
@@ -85,10 +90,10 @@ def load_trained(checkpoint: Path, model: type[Agent] | None = None, **own: Any)
         environment = stored.get(BanditData.__qualname__, {}).get("environment", {})
         if not environment.get("features"):
             raise InputError(f"{checkpoint} holds an agent that was not trained on a log: it has no features of a log.")
-        features = features_from_state(environment["features"])
+        fitted = features_from_state(environment["features"], features)
         settings = {name: environment["settings"][name] for name in ("candidates", "arms")}
         learned = LearnedRows.from_state(environment)
-    return TrainedAgent(from_checkpoint(chosen, checkpoint, stored, own), features, settings, learned)
+    return TrainedAgent(from_checkpoint(chosen, checkpoint, stored, own), fitted, settings, learned)
 
 
 def evaluate_agent(
@@ -183,9 +188,9 @@ def _notes(result: dict[str, Any], evaluation: Evaluation, log: Log) -> list[str
         notes.append(f"{idle} processes had nothing to do: the log has only {len(log.groups)} row groups.")
     unknown = evaluation.counts.compute().unknown
     if unknown:
-        notes.append(f"{unknown:,} values of user features are missing or unknown to the agent; they count as zeros.")
+        notes.append(f"{unknown:,} values of the context are missing or unknown to the agent; they count as zeros.")
     features = evaluation.features
-    if isinstance(features, ObdFeatures) and features.items_digest != digest(log.items):
+    if features.items_digest not in (None, digest(log.items)):
         notes.append("The items of this log have other features than those of training; the agent uses the latter.")
     if result["candidates"] == "affinity":
         notes.append(

@@ -5,6 +5,7 @@ the same context and action, without a pair feature. Those are computed once and
 computed when they occur.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,14 +99,15 @@ class FrozenAgent:
     def __init__(self, agent: Agent, features: Features) -> None:
         self.agent = agent
         self.features = features.to(agent.network.weights[0])
-        # Each combination of codes has a number, the last column counting fastest.
-        sizes = torch.tensor((*features.radix, 1), device=agent.device)
-        strides = sizes.flip(0).cumprod(0).flip(0)
-        self._contexts, self._strides = int(strides[0]), strides[1:]
-        self._unknown = sizes[:-1] - 1
+        sizes = torch.tensor(features.radix, dtype=torch.long, device=agent.device)
+        self._unknown = sizes - 1
+        # a product of many columns may exceed int64
+        self._contexts = math.prod(features.radix)
         entries = WHOLE_PAIRS * self._contexts * features.n_items
         self._place: Tensor | None = None
         if entries <= LOOKUP_ENTRIES and features.is_discrete:
+            # Each combination of codes has a number, the last column counting fastest.
+            self._strides = torch.cat([sizes, sizes.new_ones(1)]).flip(0).cumprod(0).flip(0)[1:]
             # Where (pair, context, action) stands among the known arms, -1 where it is not known. Nearly all pair
             # features are 0: in this order the entries that are looked up lie side by side.
             self._place = torch.full((entries,), -1, dtype=torch.int32, device=agent.device)
@@ -117,8 +119,7 @@ class FrozenAgent:
     def look_up(self, batch: CandidateEvents) -> Tensor:
         """(R, N, K, 1), the scores, or (R, N, K, 2), the means and bonuses of a Thompson agent"""
         if self._place is None:
-            everything = torch.ones_like(batch.item, dtype=torch.bool)
-            return self._compute(batch, *everything.nonzero(as_tuple=True)).unflatten(1, batch.item.shape)
+            return self._compute_all(batch)
         context = (batch.codes * self._strides).sum(1, keepdim=True)
         pair = batch.pair[..., 0] if batch.pair.shape[-1] else batch.item.new_zeros(1, 1)
         step = pair.long()
@@ -174,8 +175,8 @@ class FrozenAgent:
         return values
 
     def unknown(self, batch: CandidateEvents) -> Tensor:
-        """(N, C): whether a value of the context is missing or was not seen by the fit of the features."""
-        return batch.codes == self._unknown
+        """(N, C + M): whether a value of the context is missing or was not seen by the fit of the features."""
+        return torch.cat([batch.codes == self._unknown, batch.numbers.isnan()], dim=-1)
 
     def _best(self, values: Tensor, uniform: Tensor, normal: Tensor | None) -> Tensor:
         """(R, N): the chosen arms, given what was looked up."""
@@ -206,15 +207,27 @@ class FrozenAgent:
     def _score(self, mean: Tensor, bonus: Tensor) -> Tensor:
         return self.agent.exploration.score(mean, bonus, None).unsqueeze(-1)
 
+    def _compute_all(self, batch: CandidateEvents) -> Tensor:
+        """(R, N, K, 1 or 2), as in ``look_up``, of all arms. What belongs to an event is computed once for its arms."""
+        parts = []
+        size = max(1, _ARMS_AT_ONCE // batch.item.shape[1])
+        for start in range(0, len(batch.row), size):
+            part = batch.slice(start, start + size)
+            parts.append(self._scores(part.arms(self.features).flatten(0, 1)).unflatten(1, part.item.shape))
+        return torch.cat(parts, dim=1)
+
+    def _scores(self, arms: Tensor) -> Tensor:
+        """(R, M, 1 or 2), as in ``look_up``, of arms (M, d)"""
+        mean, bonus = mean_and_bonus(self.agent, arms.unsqueeze(0).expand(self.agent.replicas, -1, -1))
+        return torch.stack([mean, bonus], dim=-1) if self._known.shape[2] == 2 else self._score(mean, bonus)
+
     def _compute(self, batch: CandidateEvents, event: Tensor, slot: Tensor) -> Tensor:
         """(R, M, 1 or 2), as in ``look_up``, of single arms (M,), given by their event and their place in it."""
         parts = []
         for start in range(0, len(event), _ARMS_AT_ONCE):
             e, k = event[start : start + _ARMS_AT_ONCE], slot[start : start + _ARMS_AT_ONCE]
             item, pair = batch.item[e, k].unsqueeze(1), batch.pair[e, k].unsqueeze(1)
-            arms = self.features.arms(batch.codes[e], batch.numbers[e], item, pair).squeeze(1)
-            mean, bonus = mean_and_bonus(self.agent, arms.unsqueeze(0).expand(self.agent.replicas, -1, -1))
-            parts.append(torch.stack([mean, bonus], dim=-1) if self._known.shape[2] == 2 else self._score(mean, bonus))
+            parts.append(self._scores(self.features.arms(batch.codes[e], batch.numbers[e], item, pair).squeeze(1)))
         return torch.cat(parts, dim=1) if parts else self._known[:, :0]
 
 

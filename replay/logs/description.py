@@ -224,9 +224,15 @@ def _contradictions(log: dict[str, Any]) -> Iterator[_Fault]:
     for group, columns in _columns(schema).items():
         unknown = sorted(set(counts[group]) - set(columns))
         if unknown:
-            yield f"contents.{group}", f"columns among {', '.join(columns) or 'none'}", unknown[0]
+            yield f"contents.{group}", f"no other columns than {', '.join(columns) or 'none'}", unknown[0]
+    for name in schema.context.categorical:
+        if name not in counts["categories"]:
+            yield f"contents.categories.{name}", "a value", _NOTHING
     if (counts["candidates"] is None) != (schema.candidates is None):
         yield "contents.candidates", "numbers" if schema.candidates else "null", counts["candidates"]
+    fewest, most = counts["candidates"] or [log["items"], log["items"]]
+    if most > log["items"]:
+        yield "contents.candidates", f"at most {log['items']}, the number of items", counts["candidates"]
     timeless = schema.timestamp is None or counts["missing"].get(schema.timestamp, 0) == rows
     for name in ("first_time", "last_time"):
         if (counts[name] is None) != timeless:
@@ -237,17 +243,39 @@ def _contradictions(log: dict[str, Any]) -> Iterator[_Fault]:
     bounds = (0.0, 0.0) if low is None else (known / high, known / low)
     if not bounds[0] * (1 - 1e-6) <= counts["inverse_propensities"] <= bounds[1] * (1 + 1e-6):
         yield "contents.inverse_propensities", f"{bounds[0]:g} to {bounds[1]:g}", counts["inverse_propensities"]
+    yield from _uneven(counts["uniform_rows"], rows, known, (low, high), (fewest, most))
+
+
+_CLOSE, _MANY = 2e-6, 10**18
+
+
+def _uneven(
+    even: int, rows: int, known: int, propensity: tuple[float | None, float | None], candidates: tuple[int, int]
+) -> Iterator[_Fault]:
+    """Numbers of uniform events that the extremes of propensities and candidates rule out."""
+    low, high = propensity
+    if even > known:
+        yield "contents.uniform_rows", f"at most {known}, the number of propensities", even
+    if low is None or high is None:
+        return
+    # Uniform is p n = 1, up to 1e-6, for a number n of candidates: p lies in [1 / most, 1 / fewest].
+    fewest, most = (min(number, _MANY) for number in candidates)
+    if even == rows and (low * most < 1 - _CLOSE or high * fewest > 1 + _CLOSE):
+        yield "contents.uniform_rows", f"less than {rows}, as the propensities are {low} to {high}", even
+    if even and (high * most < 1 - _CLOSE or low * fewest > 1 + _CLOSE):
+        yield "contents.uniform_rows", f"0, as the propensities are {low} to {high}", even
+    if fewest == most and even < known and abs(low * most - 1) + abs(high * most - 1) < 1e-7:
+        yield "contents.uniform_rows", f"{known}, as every propensity is 1 / {most}", even
 
 
 def _columns(schema: Schema) -> dict[str, tuple[str, ...]]:
     """The columns that each group of statistics may speak of."""
-    everything = (*schema.source_columns, schema.propensity_column, *map(schema.sparse_items, schema.pair))
     context = schema.context
     return {
         "numeric": context.numeric,
         "pair": schema.pair,
         "categories": context.categorical,
-        "missing": everything,
+        "missing": schema.log_columns,
     }
 
 
@@ -258,31 +286,39 @@ def _check_extremes(path: Address, log: Mapping[str, Any], footers: list[pq.File
     """
     counts, schema = log["contents"], Schema.from_dict(log["schema"], stored=True)
     propensity = schema.propensity_column
+    ends = None if counts["propensity_low"] is None else [counts["propensity_low"], counts["propensity_high"]]
     stated: dict[str, tuple[str, list[Any] | None]] = {
-        propensity: ("propensity_low and propensity_high", [counts["propensity_low"], counts["propensity_high"]]),
+        propensity: ("propensity_low and propensity_high", ends),
         **{name: (f"numeric.{name}", counts["numeric"].get(name)) for name in schema.context.numeric},
         **{name: (f"pair.{name}", counts["pair"].get(name)) for name in schema.pair},
     }
-    found: dict[str, list[Any]] = {name: [] for name in stated}
-    for footer in footers:
+    found: dict[str, list[tuple[Any, Any, str]]] = {name: [] for name in stated}
+    for number, footer in enumerate(footers):
+        file = EVENTS_FILES.replace("*", f"{number:05d}")
         for group in range(footer.num_row_groups):
             for column in map(footer.row_group(group).column, range(footer.num_columns)):
                 name = column.path_in_schema.partition(".list.")[0]
-                ends = column.statistics
+                of_group = column.statistics
                 # a column of another type is the reader's to name
-                if name in found and ends is not None and ends.has_min_max and isinstance(ends.min, int | float):
-                    found[name] += [ends.min, ends.max]
+                if name in found and of_group and of_group.has_min_max and isinstance(of_group.min, int | float):
+                    found[name].append((of_group.min, of_group.max, f"{file}, row group {group},"))
     for name, (key, said) in stated.items():
-        ends = found[name]
-        if not ends or not all(map(math.isfinite, ends)):
+        if not found[name]:
             continue
-        if name == propensity and not 0 < min(ends) <= max(ends) <= 1:
+        low: float = min(group[0] for group in found[name])
+        high: float = max(group[1] for group in found[name])
+        if not (math.isfinite(low) and math.isfinite(high)):
             continue
-        if said != [min(ends), max(ends)]:
+        if name == propensity and not 0 < low <= high <= 1:
+            continue
+        if said != [low, high]:
             words = "nothing" if said is None else f"{said[0]} to {said[1]}"
+            # the row group with a value outside, or else nowhere is such a value
+            outside = (group for group in found[name] if said is None or group[0] < said[0] or group[1] > said[1])
+            low, high, place = next(outside, (low, high, "the events"))
             raise InputError(
-                f"{path / LOG_FILE}, contents.{key}: it says {words}, but the column {name} of the events has "
-                f"{min(ends)} to {max(ends)}. Convert the log again."
+                f"{path / LOG_FILE}, contents.{key}: it says {words}, but the column {name} of {place} has "
+                f"{low} to {high}. Convert the log again."
             )
 
 

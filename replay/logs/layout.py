@@ -50,8 +50,10 @@ def check_events(found: pa.Schema, schema: Schema, file: str) -> None:
     exact |= dict.fromkeys(schema.context.categorical, CATEGORY)
     if schema.candidates:
         exact[schema.candidates] = pa.list_(pa.int32())
-    exact |= {schema.sparse_items(name): pa.list_(pa.int32()) for name in schema.pair if schema.sparse}
-    _check_columns(found, file, exact, schema.context.numeric, schema.pair, schema.keep)
+    if schema.sparse:
+        exact |= {schema.sparse_items(name): pa.list_(pa.int32()) for name in schema.pair}
+        exact |= dict.fromkeys(schema.pair, pa.list_(pa.float32()))
+    _check_columns(found, file, exact, schema.context.numeric, () if schema.sparse else schema.pair, schema.keep)
 
 
 def check_items(found: pa.Schema, schema: Schema, file: str) -> None:
@@ -76,7 +78,9 @@ def _check_columns(
             f"this file has {', '.join(found.names)}. Was a column renamed? Convert the log again."
         )
     for name, words in _wrong_types(found, exact, numbers, lists):
-        raise InputError(f"{file}, column {name}: expected {words}, got {found.field(name).type}. Convert it again.")
+        raise InputError(
+            f"{file}, column {name}: expected {words}, got {found.field(name).type}. Convert the log again."
+        )
 
 
 def _wrong_types(

@@ -15,11 +15,15 @@ from nl_lightning.core.errors import InputError
 from replay.logs.address import Address, address, list_files, open_parquet, repair_hint
 from replay.logs.description import check_files, read_description
 from replay.logs.layout import EVENTS_FILES, ITEMS_FILE, check_events, check_items
+from replay.logs.obd import OBD
 from replay.logs.rows import parse_rows
 from replay.logs.schema import Schema
 from replay.logs.statistics import LogStatistics, StatisticsCounter
 
 __all__ = ["Categories", "Events", "Log", "Pairs", "Ragged", "RowGroup"]
+
+
+_DAMAGED = "The log is damaged; convert it again."
 
 
 class RowGroup(NamedTuple):
@@ -100,6 +104,8 @@ class Log:
         check_files(self.path, self.description)
         self.schema = Schema.from_dict(self.description["schema"], stored=True)
         self.statistics = LogStatistics.from_json(self.description["contents"])
+        # also in a part of the log, whose own statistics are counted anew
+        self._whole = self.statistics
         self.items = _read_items(self.path / ITEMS_FILE, self.schema)
         self.groups: list[RowGroup] = []
         first = 0
@@ -144,7 +150,7 @@ class Log:
         """A part of the log, given like a slice: ``0:5000`` or ``5000:``. Rows keep their numbers."""
         if rows is None:
             return self
-        start, stop = parse_rows(rows, self.first_row + self.rows, str(self.path))
+        start, stop = parse_rows(rows, self.first_row + self.rows, str(self.path), self.first_row)
         part = copy(self)
         part.groups = []
         for group in self.groups:
@@ -152,12 +158,13 @@ class Log:
             if low < high:
                 skip = group.skip + low - group.first
                 part.groups.append(group._replace(first=low, rows=high - low, skip=skip))
-        if not part.groups:
-            raise InputError(f"{self.path} has no row in {rows}: it has rows {self.first_row} to {stop - 1}.")
         counter = StatisticsCounter(self.schema, self.n_items)
-        stored = [*self.columns, *filter(None, [self.schema.timestamp])]
         for group in part.groups:
-            counter.add(self.read(group, stored))
+            table = self.read(group, self.schema.log_columns)
+            try:
+                counter.add(table)
+            except InputError as error:
+                raise InputError(f"{group}, {error}") from error
         part.statistics = counter.statistics
         return part
 
@@ -202,25 +209,26 @@ class Log:
         propensity = _floats(table[schema.propensity_column])
         known = table[schema.propensity_column].combine_chunks().is_valid().to_numpy(zero_copy_only=False)
         numeric = {name: _numbers(table[name]) for name in schema.context.numeric}
-        candidates = None
-        if schema.candidates:
-            candidates = _ragged(table[schema.candidates])
-        pair = {name: self._pairs(table, name) for name in schema.pair}
-        numbers = f"0 to {self.n_items - 1}"
-        _check(group, schema.action, item, (item >= 0) & (item < self.n_items), numbers)
+        candidates = _ragged(table[schema.candidates], group, schema.candidates) if schema.candidates else None
+        pair = {name: self._pairs(table, name, group) for name in schema.pair}
+        _check(group, schema.action, item, (item >= 0) & (item < self.n_items), f"0 to {self.n_items - 1}")
         _check(group, schema.reward, click, (click == 0) | (click == 1), "0 or 1")
         inside = (propensity > 0) & (propensity <= 1)
         _check(group, schema.propensity_column, propensity, inside | ~known, "a number in (0, 1]")
         for name, values in numeric.items():
-            low, high = self.statistics.numeric.get(name, (np.nan, np.nan))
-            inside = (values >= low) & (values <= high)
-            _check(group, name, values, inside | np.isnan(values), f"{low:g} to {high:g}, or nothing")
+            inside, words = _within(values, self._whole.numeric.get(name))
+            _check(group, name, values, inside | np.isnan(values), words)
         if candidates is not None:
-            values = candidates.values
-            _check(group, str(schema.candidates), values, (values >= 0) & (values < self.n_items), numbers)
-            _check(group, str(schema.candidates), candidates.length, candidates.length > 0, "at least one action")
+            self._check_candidates(group, candidates, item)
         for name, found in pair.items():
             self._check_pairs(group, name, found, candidates)
+        for name in table.column_names:
+            nulls, said = table[name].null_count, self._whole.missing.get(name, 0)
+            if nulls > said:
+                raise InputError(
+                    f"{group}, column {name}: {nulls} values are missing, expected at most {said} in the whole log. "
+                    f"{_DAMAGED}"
+                )
         return Events(
             rows=range(group.first, group.first + group.rows),
             item=item,
@@ -237,24 +245,39 @@ class Log:
     def frame(self, group: RowGroup) -> pd.DataFrame:
         """The events of a row group as a policy may see them: the source's columns that are known before the choice.
 
-        The index is the row in the log. Candidates are lists of the actions' names.
+        The index is the row in the log. Candidates are lists of the actions' names. Sparse pair features are left out.
         """
         columns = list(self.schema.visible_columns)
         stored = [name for name in columns if not (self.schema.sparse and name in self.schema.pair)]
         table = self.read(group, stored)
         if self.schema.candidates:
             place = table.column_names.index(self.schema.candidates)
-            listed = table[self.schema.candidates].combine_chunks()
-            names = self.items[self.schema.key].combine_chunks().take(listed.flatten())
-            named = pa.ListArray.from_arrays(_offsets(listed), names)
-            table = table.set_column(place, self.schema.candidates, named)
+            length, numbers = _ragged(table[self.schema.candidates], group, self.schema.candidates)
+            inside = (numbers >= 0) & (numbers < self.n_items)
+            _check(group, self.schema.candidates, numbers, inside, f"0 to {self.n_items - 1}")
+            names = self.items[self.schema.key].combine_chunks().take(pa.array(numbers))
+            offsets = pa.array(np.concatenate([[0], np.cumsum(length)]), pa.int32())
+            table = table.set_column(place, self.schema.candidates, pa.ListArray.from_arrays(offsets, names))
         frame = table.to_pandas()
         frame.index = pd.RangeIndex(group.first, group.first + group.rows)
         return frame
 
-    def _pairs(self, table: pa.Table, name: str) -> Pairs:
-        item = _ragged(table[self.schema.sparse_items(name)]) if self.schema.sparse else None
-        return Pairs(_ragged(table[name]), item)
+    def _pairs(self, table: pa.Table, name: str, group: RowGroup) -> Pairs:
+        listed = self.schema.sparse_items(name)
+        item = _ragged(table[listed], group, listed) if self.schema.sparse else None
+        return Pairs(_ragged(table[name], group, name), item)
+
+    def _check_candidates(self, group: RowGroup, candidates: Ragged, item: NDArray[np.int64]) -> None:
+        column, (length, values) = str(self.schema.candidates), candidates
+        fewest, most = self._whole.candidates or (1, self.n_items)
+        inside = (length >= fewest) & (length <= most)
+        _check(group, column, length, inside, f"lists of {fewest} to {most} actions")
+        _check(group, column, values, (values >= 0) & (values < self.n_items), f"0 to {self.n_items - 1}")
+        pairs = candidates.owner * self.n_items + values
+        if len(np.unique(pairs)) < len(pairs):
+            raise InputError(f"{group}, column {column}: an event lists an action twice. {_DAMAGED}")
+        known = np.isin(np.arange(len(item)) * self.n_items + item, pairs)
+        _check(group, self.schema.action, item, known, f"one of the event's candidates, in the column {column}")
 
     def _check_pairs(self, group: RowGroup, name: str, pairs: Pairs, candidates: Ragged | None) -> None:
         values, length = pairs.value.values, pairs.value.length
@@ -270,10 +293,9 @@ class Log:
             if len(wrong):
                 raise InputError(
                     f"{group}, column {name}: an event with {expected[wrong[0]]} candidates has {length[wrong[0]]} "
-                    "values. The log is damaged; convert it again."
+                    f"values. {_DAMAGED}"
                 )
-        low, high = self.statistics.pair.get(name, (np.nan, np.nan))
-        _check(group, name, values, (values >= low) & (values <= high), f"{low:g} to {high:g}")
+        _check(group, name, values, *_within(values, self._whole.pair.get(name)))
 
     def _unreadable(self, group: RowGroup, columns: Sequence[str]) -> str:
         """The first column that cannot be read on its own."""
@@ -308,6 +330,8 @@ def _read_items(file: Address, schema: Schema) -> pa.Table:
                 f"{file}, column {name}: expected finite numbers, got {numbers[~np.isfinite(numbers)][0]}."
             )
     names = items[schema.key]
+    if schema == OBD and names.to_pylist() != list(range(len(names))):
+        raise InputError(f"{file}, column {schema.key}: items must be numbered 0, 1, 2, ..., in this order.")
     if names.null_count or len(names.unique()) != len(names):
         raise InputError(f"{file}, column {schema.key}: every action must have a name of its own.")
     return items
@@ -324,16 +348,15 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
     return _floats(column)
 
 
-def _offsets(lists: pa.ListArray) -> pa.Array:
-    length = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    return pa.array(np.concatenate([[0], np.cumsum(length)]), pa.int32())
-
-
-def _ragged(column: pa.ChunkedArray) -> Ragged:
+def _ragged(column: pa.ChunkedArray, group: RowGroup, name: str) -> Ragged:
     lists = column.combine_chunks()
     length = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    values = lists.flatten().to_numpy(zero_copy_only=False)
-    return Ragged(length, values.astype(np.int64) if pa.types.is_integer(lists.type.value_type) else values)
+    flat = lists.flatten()
+    if flat.null_count:
+        raise InputError(f"{group}, column {name}: {flat.null_count} values in its lists are missing. {_DAMAGED}")
+    # a copy, which tensors may share: those of pyarrow are read-only
+    kind = np.int64 if pa.types.is_integer(flat.type) else flat.type.to_pandas_dtype()
+    return Ragged(length, flat.to_numpy(zero_copy_only=False).astype(kind))
 
 
 def _categories(column: pa.ChunkedArray, place: str) -> Categories:
@@ -345,11 +368,15 @@ def _categories(column: pa.ChunkedArray, place: str) -> Categories:
     return Categories(index, values)
 
 
+def _within(values: NDArray[Any], ends: Sequence[float] | None) -> tuple[NDArray[np.bool_], str]:
+    """Whether values lie between the lowest and the highest one that a log states, and the words for it."""
+    if ends is None:
+        return np.zeros(len(values), dtype=bool), "no value, as in the whole log"
+    return (values >= ends[0]) & (values <= ends[1]), f"{ends[0]:g} to {ends[1]:g}"
+
+
 def _check(group: RowGroup, column: str, values: np.ndarray, good: np.ndarray, expected: str) -> None:
     if not good.all():
         bad = np.flatnonzero(~good)
         others = f" (and {len(bad) - 1} more such values)" if len(bad) > 1 else ""
-        raise InputError(
-            f"{group}, column {column}: expected {expected}, got {values[bad[0]]}{others}. "
-            "The log is damaged; convert it again."
-        )
+        raise InputError(f"{group}, column {column}: expected {expected}, got {values[bad[0]]}{others}. {_DAMAGED}")

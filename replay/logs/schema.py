@@ -110,6 +110,12 @@ class Schema:
         return tuple(dict.fromkeys(name for name in (*named, *self.keep) if name))
 
     @property
+    def log_columns(self) -> tuple[str, ...]:
+        """The columns of a log's events: those of the source and those that the log adds."""
+        added = map(self.sparse_items, self.pair) if self.sparse else ()
+        return tuple(dict.fromkeys((*self.source_columns, self.propensity_column, *added)))
+
+    @property
     def visible_columns(self) -> tuple[str, ...]:
         """The columns that a policy may look at: all that are known when an action is chosen."""
         hidden = (self.action, self.reward, self.propensity_column)
@@ -135,12 +141,16 @@ class Schema:
             raise InputError(f"The schema {path}{place} is not valid YAML: {why}.") from error
         except (OSError, RecursionError) as error:
             raise InputError(f"The schema {path} cannot be read ({error}). Expected a YAML file.") from error
+        except ValueError as error:
+            # a date that there is not, or a number of too many digits
+            raise InputError(f"The schema {path} is not valid YAML: {error}.") from error
         return cls.from_dict(given, f"The schema {path}")
 
     @classmethod
     def from_dict(cls, given: Any, source: str = "The schema", stored: bool = False) -> "Schema":
         """Make a schema from the mapping that its YAML holds; ``source`` names it in errors."""
         if isinstance(given, Schema):
+            given._check(source)
             return given
         known = {"action": str, "reward": str, "propensity": str, "logging": str, "timestamp": str, "candidates": str}
         nested = {"context": {"numeric": list, "categorical": list}, "pair": {"numeric": list}, "keep": list}
@@ -182,6 +192,11 @@ class Schema:
             (list(self.keep), ", keep"),
         ):
             twice = [name for name, number in Counter(names).items() if number > 1]
+            if self.propensity is None and self.PROPENSITY in twice:
+                raise InputError(
+                    f"{source}: the column {self.PROPENSITY} has a role, but the log adds a column of that name. "
+                    "Rename it, or, if it holds the propensities, write `propensity: propensity` instead of `logging`."
+                )
             if twice:
                 raise InputError(f"{source}{where}: the column {twice[0]} has two roles. A column has one.")
         hidden = {self.action, self.reward, self.propensity_column} & set(self.keep)
@@ -195,12 +210,13 @@ class _UniqueKeys(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
-            if key.value in seen if isinstance(key.value, str) else False:
+            if not isinstance(key.value, str):
+                continue
+            if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value} is there twice", key.start_mark
+                    None, None, f"the key {key.value:.60} is there twice", key.start_mark
                 )
-            if isinstance(key.value, str):
-                seen.add(key.value)
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 

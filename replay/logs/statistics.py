@@ -3,6 +3,7 @@
 Statistics are counted while a log is written and stored in log.json under "contents".
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nl_lightning.core.errors import InputError
 from replay.logs.schema import Schema
 
 __all__ = ["MOST_CATEGORIES", "LogStatistics", "StatisticsCounter"]
@@ -84,14 +86,14 @@ class StatisticsCounter:
             return
         counts, schema = self.statistics, self.schema
         counts.rows += events.num_rows
-        counts.clicks += pc.sum(events[schema.reward]).as_py()
+        counts.clicks += pc.sum(events[schema.reward]).as_py() or 0
         self._add_propensities(events)
         for name in schema.context.numeric:
             _widen(counts.numeric, name, events[name])
         for name in schema.pair:
             _widen(counts.pair, name, pc.list_flatten(events[name]))
         if schema.candidates:
-            ends = _ends(pc.list_value_length(events[schema.candidates]))
+            ends = _ends(pc.fill_null(pc.list_value_length(events[schema.candidates]), 0))
             before = counts.candidates or ends
             counts.candidates = [min(before[0], ends[0]), max(before[1], ends[1])]
         for name in events.column_names:
@@ -140,6 +142,8 @@ def _ends(values: pa.ChunkedArray) -> list[Any]:
 
 def _widen(extremes: dict[str, list[float]], name: str, values: pa.ChunkedArray) -> None:
     low, high = _ends(values)
-    if low is not None:
+    if low is not None and not math.isnan(low):
+        if math.isinf(low) or math.isinf(high):
+            raise InputError(f"column {name}: expected finite numbers, got {high if math.isinf(high) else low}.")
         before = extremes.get(name, [low, high])
         extremes[name] = [min(low, before[0]), max(high, before[1])]

@@ -107,7 +107,8 @@ class LogWriter:
     def add(self, events: pa.Table, progress: Any) -> None:
         """Append events. ``progress`` describes, as JSON, where the source stands after them."""
         check_events(events.schema, self.schema, "The table of events")
-        self._pending.append(events)
+        known = self.schema.log_columns
+        self._pending.append(events.select([name for name in events.column_names if name in known]))
         self.progress = progress
         if sum(table.num_rows for table in self._pending) >= PART_ROWS:
             self._flush()
@@ -135,9 +136,10 @@ class LogWriter:
                 self._write(self.items, ITEMS_FILE, None)
             table = pa.concat_tables(self._pending, promote_options="none").unify_dictionaries().combine_chunks()
             self._pending = []
+            # counted first: what cannot be counted is not written
+            self._counter.add(table)
             self._write(table, EVENTS_FILES.replace("*", f"{len(self._parts):05d}"), self.progress)
             self._parts.append(table.num_rows)
-            self._counter.add(table)
 
     def _write(self, table: pa.Table, name: str, progress: Any) -> None:
         metadata = {_VERSION: str(VERSION), _SOURCE: json.dumps(self.source), _PROGRESS: json.dumps(progress)}

@@ -2,6 +2,7 @@
 
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ __all__ = [
     "candidates",
     "check_protocol",
     "default_protocol",
+    "logged_only",
     "pair_values",
     "with_highest_affinity",
 ]
@@ -111,6 +113,21 @@ def candidates(events: Events, protocol: Protocol, arms: int, log: Log, seed: in
         item = with_highest_affinity(events, arms).gather(1, order)
         logged = (order == 0).int().argmax(1)
     return Candidates(item, item, logged, everything)
+
+
+def logged_only(events: Events) -> Candidates:
+    """The logged action alone, as the only arm (N, 1) of each event."""
+    item = torch.from_numpy(events.item).unsqueeze(1)
+    place = item
+    if events.candidates is not None:
+        owner, values = events.candidates.owner, events.candidates.values
+        found = np.flatnonzero(values == events.item[owner])
+        # the first place of an action; a list that lacks it was refused when the log was made
+        first = found[np.unique(owner[found], return_index=True)[1]]
+        begin = np.cumsum(events.candidates.length) - events.candidates.length
+        place = torch.from_numpy(first - begin).unsqueeze(1)
+    none = torch.empty(len(item), 0, dtype=torch.bool)
+    return Candidates(item, place, torch.zeros(len(item), dtype=torch.long), none)
 
 
 def _listed(events: Events, arms: int) -> Candidates:

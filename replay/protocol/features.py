@@ -1,14 +1,18 @@
 """Features of (event, action) pairs: what is fitted once, stored with an agent, and applied to every event."""
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from torch import Tensor
 
-from replay.logs.reader import Events, Log
+from replay.logs.reader import Events, Log, RowGroup
 from replay.protocol.candidates import Candidates
 
-__all__ = ["Encoded", "Features"]
+__all__ = ["Encoded", "Features", "digest", "first_rows"]
 
 
 class Encoded(NamedTuple):
@@ -40,6 +44,8 @@ class Features(ABC):
     n_items: int
     is_discrete: bool
     """whether an arm is given by its codes, its action and at most one pair feature"""
+    items_digest: str | None = None
+    """identifies the table of actions; None if it does not matter"""
 
     @abstractmethod
     def encode(self, log: Log, events: Events, arms: Candidates) -> Encoded:
@@ -60,3 +66,17 @@ class Features(ABC):
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """The fitted features as tensors and plain values, with their ``kind``."""
+
+
+def digest(items: pa.Table) -> str:
+    """A hash that identifies a table of actions."""
+    return hashlib.sha256(json.dumps(items.to_pylist(), sort_keys=True, default=str).encode()).hexdigest()
+
+
+def first_rows(log: Log, rows: int | None) -> Iterator[RowGroup]:
+    """The row groups of the first events of a log, or of a part of it; the last group is cut. None: all of them."""
+    stop = log.rows if rows is None else rows
+    for group in log.groups:
+        begin = group.first - log.first_row
+        if begin < stop:
+            yield group._replace(rows=min(group.rows, stop - begin))

@@ -11,8 +11,6 @@ One-hot encoding followed by SVD is linear: u is the sum of four rows of a table
 tables are fitted once. A category that is missing or was not seen by the fit adds nothing to u: its row is zeros.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +25,7 @@ from nl_lightning.core.whole import is_whole
 from replay.logs.obd import AFFINITY, ITEM_FEATURES, ITEM_NUMBER, MOST_POSITIONS, OBD, POSITION, USER_FEATURES
 from replay.logs.reader import Events, Log
 from replay.protocol.candidates import Candidates, pair_values
-from replay.protocol.features import Encoded, Features
+from replay.protocol.features import Encoded, Features, digest, first_rows
 
 __all__ = ["DIM", "ObdFeatures", "digest"]
 
@@ -45,6 +43,7 @@ class ObdFeatures(Features):
 
     dim = DIM
     is_discrete = True
+    items_digest: str
 
     def __init__(
         self,
@@ -75,13 +74,10 @@ class ObdFeatures(Features):
     @classmethod
     def fit(cls, log: Log, rows: int | None = None) -> "ObdFeatures":
         """Fit on the users of a log, or of its first ``rows`` events, and on its items, in one pass over the log."""
+        _check_columns(log)
         counts: dict[tuple[str | None, ...], int] = {}
-        for group in log.groups:
-            if rows is not None and group.first >= rows:
-                break
+        for group in first_rows(log, rows):
             users = log.read(group, USER_FEATURES, use_threads=torch.get_num_threads() > 1)
-            if rows is not None:
-                users = users.slice(0, rows - group.first)
             profiles = users.group_by(list(USER_FEATURES)).aggregate([([], "count_all")])
             columns = [profiles[name].cast(pa.string()).to_pylist() for name in USER_FEATURES]
             for profile, count in zip(zip(*columns, strict=True), profiles["count_all"].to_pylist(), strict=True):
@@ -114,10 +110,7 @@ class ObdFeatures(Features):
 
     def check(self, log: Log) -> None:
         """Raise an InputError if a log has other items or more positions than the fit."""
-        if log.schema != OBD:
-            raise InputError(
-                f"{log.path} does not have the columns of the Open Bandit Dataset, which the agent's features take."
-            )
+        _check_columns(log)
         n, positions = len(self.item), int(log.statistics.numeric[POSITION][1])
         if log.n_items != n:
             raise InputError(f"{log.path} has {log.n_items} items, the agent's features were fitted for {n}.")
@@ -136,7 +129,10 @@ class ObdFeatures(Features):
             lost, none = int((code == len(known)).sum()), int((index < 0).sum())
             unseen, missing = unseen + lost - none, missing + none
             codes.append(code)
-        codes.append(torch.from_numpy(events.numeric[POSITION]) - 1)
+        position = torch.from_numpy(events.numeric[POSITION])
+        if position.is_floating_point():
+            raise InputError(f"{log.path}, column {POSITION}: expected whole numbers, none of them missing.")
+        codes.append(position - 1)
         pair = pair_values(events.pair[AFFINITY], events, arms, log.n_items).unsqueeze(-1)
         return Encoded(torch.stack(codes, dim=-1), torch.empty(len(events.item), 0), pair, unseen, missing)
 
@@ -189,6 +185,20 @@ class ObdFeatures(Features):
         return cls(**{name: value for name, value in state.items() if name != "kind"})
 
 
+def _check_columns(log: Log) -> None:
+    """Raise an InputError unless a log has the columns of the Open Bandit Dataset, with values that it may have."""
+    if log.schema != OBD:
+        raise InputError(
+            f"{log.path} does not have the columns of the Open Bandit Dataset, which the agent's features take."
+        )
+    low, high = log.statistics.numeric.get(POSITION, (0, 0))
+    if not 1 <= low <= high <= MOST_POSITIONS:
+        raise InputError(f"{log.path}, column {POSITION}: expected 1 to {MOST_POSITIONS}, got {low:g} to {high:g}.")
+    lowest = log.statistics.pair.get(AFFINITY, (0.0, 0.0))[0]
+    if lowest < 0:
+        raise InputError(f"{log.path}, column {AFFINITY}: expected numbers of at least 0, got {lowest:g}.")
+
+
 def _faults(state: Any) -> Iterator[tuple[str, str, str]]:
     """What is wrong with the state of features: a name, what was expected, what was found."""
     names = ("kind", "categories", "user", "item", "positions", "affinity_high", "items_digest")
@@ -232,11 +242,6 @@ def _faults(state: Any) -> Iterator[tuple[str, str, str]]:
 def _kind(value: Any) -> str:
     """A value for a message: a number as it is, anything else by its type."""
     return str(value)[:60] if isinstance(value, int | float) else type(value).__name__
-
-
-def digest(items: pa.Table) -> str:
-    """A hash that identifies a table of items."""
-    return hashlib.sha256(json.dumps(items.to_pylist(), sort_keys=True).encode()).hexdigest()
 
 
 def _one_hot(columns: Sequence[Sequence[str | None]]) -> tuple[list[list[str]], NDArray[np.float64]]:

@@ -59,7 +59,8 @@ def check_rule(rule: Rule, floor: float | None, log: Log) -> float | None:
 def kept(events: Events, c: float | None, seed: int, group: RowGroup) -> Tensor:
     """(N,): whether u < c / p, for a uniform number u of each event. Where p < c, the event is always kept."""
     if c is not None and np.isnan(events.propensity).any():
-        raise InputError(f"{group}: a propensity is missing, which rejection: propensity needs.")
+        row = events.rows[int(np.isnan(events.propensity).argmax())]
+        raise InputError(f"{group}: the event in row {row} has no propensity, which rejection: propensity needs.")
     return kept_rows(events.rows, events.propensity, c, seed)
 
 

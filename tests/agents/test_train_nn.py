@@ -182,6 +182,23 @@ def test_learn_is_buffer_then_training_then_design(name: str, design: str, weigh
         assert float(agent.effective_dimension[r]) == pytest.approx(trained.effective_dimension(), rel=1e-9)
 
 
+def test_learn_trains_whenever_the_observations_have_doubled() -> None:
+    """Against a twin that observes 10, 10, 20, 40 and 15 observations and trains after each of these."""
+    g = torch.Generator().manual_seed(2)
+    x = torch.rand(95, DIM, generator=g, dtype=torch.float64) * 2 - 1
+    reward = torch.randint(2, (95,), generator=g)
+    agent = make("NeuralLog-UCB-2", steps=4, update_every=10).double()
+    twin = Twin("NeuralLog-UCB-2", agent.weights(), nu=0.1, lam=1.0, kappa=10.0, S=1.0, steps=4)
+    agent.learn(x, reward)
+    for first, stop in ((0, 10), (10, 20), (20, 40), (40, 80), (80, 95)):
+        for each, click in zip(x[first:stop], reward[first:stop], strict=True):
+            twin.observe(each, click)
+        twin.train_nn()
+    assert agent.train_calls.tolist() == [5]
+    for learned, expected in zip(agent.weights(), twin.weights, strict=True):
+        torch.testing.assert_close(learned, expected, rtol=1e-9, atol=1e-11)
+
+
 def test_an_agent_that_has_learned_goes_on_and_its_weights_are_stored() -> None:
     agent = NeuralLogUCB2(DIM, width=6).double()
     agent.learn(torch.rand(40, DIM), torch.randint(2, (40,)), torch.rand(40))

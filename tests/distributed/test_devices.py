@@ -30,7 +30,7 @@ from replay.evaluation.evaluator import Evaluation, batches
 from replay.logs.reader import Log
 from replay.protocol.candidates import Protocol
 from replay.protocol.events import CandidateEvents, ReplaySettings
-from replay.protocol.features import Features
+from replay.protocol.obd_features import ObdFeatures
 from replay.simulation.simulated_world import SimulatedWorld
 from tests.support.cli import H1, fails
 from tests.support.cli import SMALL as FEW
@@ -172,7 +172,7 @@ def test_a_log_that_ends_at_once(device: torch.device, tmp_path: Path) -> None:
 @pytest.mark.parametrize("protocol", ["affinity", "uniform", "all"])
 @pytest.mark.parametrize("name", ["NeuralLog-UCB-2", "NeuralLog-TS-1"])
 def test_a_frozen_agent_and_its_metrics(name: str, protocol: Protocol, device: torch.device, log: Log) -> None:
-    features, setting = Features.fit(log), ReplaySettings(protocol, log.n_items if protocol == "all" else 5, None, 0)
+    features, setting = ObdFeatures.fit(log), ReplaySettings(protocol, log.n_items if protocol == "all" else 5, None, 0)
 
     def results(evaluation: Evaluation) -> dict[str, Estimate]:
         evaluation.on_test_start()

@@ -16,7 +16,7 @@ from nl_lightning.environments import Synthetic
 from nl_lightning.models import modules
 from nl_lightning.runs.checkpoints import Checkpoints
 from tests.support.fits import QUIET
-from tests.support.own_networks import Embedded, Residual
+from tests.support.own_networks import Calls, Embedded, Frozen, Residual
 
 DIM = 4
 
@@ -164,6 +164,54 @@ def test_a_module_is_copied_and_reset_for_every_replica() -> None:
     assert not torch.equal(agent.weights(0)[0], agent.weights(1)[0])
 
 
+def test_frozen_parameters_stay_as_they_are() -> None:
+    """TrainNN, penalty and design know of the others only; a module's own frozen parameters are not drawn anew."""
+    given = Frozen()
+    agent = NeuralLogUCB2(DIM, network=given, replicas=2, design="full").double()
+    assert [tuple(values.shape) for values in agent.weights()] == [(1, 3), (1,)]
+    x = samples(None, 12, 5)
+    for t in range(12):
+        choice = agent.act(x[t])
+        module = agent.module(1)
+        rows = [per_sample(module.head, torch.tanh(module.body(each)).detach())[1] for each in x[t]]
+        torch.testing.assert_close(choice.view.factors[0][1], torch.stack(rows), rtol=1e-9, atol=1e-12)
+        agent.observe(choice, torch.tensor([t % 2, 1]))
+    before = agent.weights()
+    agent.train_nn()
+    assert not torch.equal(agent.weights()[0], before[0])
+    for replica in range(2):
+        assert torch.equal(agent.module(replica).body.weight, given.body.weight.double())
+        assert not agent.module(replica).body.weight.requires_grad
+    other = NeuralLogUCB2(DIM, network=Frozen, replicas=2, design="full").double()
+    other.load_state_dict(agent.state_dict())
+    assert torch.equal(other.act(x[0]).mean, agent.act(x[0]).mean), "a checkpoint holds them"
+
+
+@pytest.mark.parametrize("name", ["weights", "shapes", "blocks", "draws", "module", "descend"])
+def test_a_parameter_may_have_any_name(name: str) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_parameter(name, nn.Parameter(torch.rand(DIM)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weight: torch.Tensor = getattr(self, name)
+            return x @ weight
+
+    agent = NeuralLogUCB2(DIM, network=Named, replicas=2)
+    agent.observe(agent.act(samples(None, 3)), torch.ones(2))
+    agent.train_nn()
+    assert torch.equal(agent.module(1).get_parameter(name), agent.weights(1)[0])
+
+
+def test_a_category_without_a_row_in_its_embedding_is_an_error() -> None:
+    agent = NeuralLogUCB2(DIM, network=Embedded)
+    arms = samples(Embedded, 3)
+    arms[1, 0] = 7
+    with pytest.raises(InputError, match=r"Embedded failed .*IndexError.*a row for every number"):
+        agent.act(arms)
+
+
 class Strange(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -183,11 +231,22 @@ class Strange(nn.Module):
         (lambda: 3, "must make a torch.nn.Module, got int"),
         (Strange(), "no reset_parameters"),
         (nn.LazyLinear(1), "lazy|initiali|reset"),
+        (lambda: nn.Linear(DIM, 1).requires_grad_(False), "all of its parameters are frozen"),
+        (lambda: Calls(lambda _, x: x / x.norm(dim=-1, keepdim=True)), "gives nan for features of 0 and 1"),
+        (lambda: Calls(lambda _, x: x.clamp_(max=0.5)), "changes the features that it is given"),
+        (lambda: Calls(lambda m, x: x + 0 * m.count.add_(1)), "changes its buffer count"),
+        (lambda: Calls(lambda m, x: nn.functional.dropout(x, 0.5, m.training)), "draws random numbers outside of"),
+        (lambda: Calls(lambda _, x: x if float(x.sum()) < 99 else -x), "cannot be computed for several replicas"),
     ],
 )
 def test_a_network_that_cannot_be_one_is_refused(network: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         NeuralLogUCB2(DIM, network=network)
+
+
+def test_layers_that_torch_cannot_batch_are_refused_when_the_agent_is_made() -> None:
+    with pytest.raises(InputError, match="cannot be computed for several replicas"):
+        NeuralLogUCB2(DIM, network=lambda: nn.Sequential(nn.Linear(DIM, 3), nn.PReLU(), nn.Linear(3, 1)), replicas=2)
 
 
 @pytest.mark.parametrize(

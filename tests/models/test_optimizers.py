@@ -131,6 +131,7 @@ class Noisy(torch.optim.SGD):
         ("adma", None, "optimizer must be adam, gd or the import path of an Optimizer"),
         ("torch.nn.Linear", None, "is no subclass of Optimizer"),
         (3, None, "optimizer must be adam, gd"),
+        (torch.optim.SGD([torch.zeros(1)], lr=0.1), None, "got an instance of SGD[.]$"),
         (lambda p: torch.optim.SGD(p, lr=0.1), 0.1, "lr = 0.1 has no effect"),
         (lambda p: nn.Linear(1, 1), None, "it made a Linear"),
         (lambda p: 1 / 0, None, "cannot be made .*ZeroDivisionError"),
@@ -145,4 +146,3 @@ def test_lr_and_steps_left_out_are_those_of_the_optimiser() -> None:
     literal = NeuralLogUCB2(4, optimizer="gd")
     assert (literal.step_rule.lr, literal.step_rule.steps) == (0.01, 100)
     assert NeuralLogUCB2(4, optimizer="torch.optim.SGD", lr=0.3).step_rule.lr == 0.3
-    assert "RMSprop" in NeuralLogUCB2(4, optimizer="torch.optim.RMSprop").step_rule.identity()

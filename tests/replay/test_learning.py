@@ -25,7 +25,7 @@ from nl_lightning.runs.recorder import Recorder
 from nl_lightning.runs.summary import CTR
 from replay import ReplayLog, learning
 from replay.logs.reader import Log
-from replay.protocol.features import Features
+from replay.protocol.obd_features import ObdFeatures
 from replay.simulation.simulated_world import SimulatedWorld
 from tests.support import replay_twin as twin
 from tests.support.fits import QUIET, Keep
@@ -54,9 +54,9 @@ def one_by_one(agent: Agent, log: Log, **settings: Any) -> tuple[list[int], dict
     """Rows that one replica accepts, the rejections by reason, and the scores of what it chose."""
     protocol, arms = settings.get("candidates", "affinity"), settings.get("arms", 5)
     arms = log.n_items if protocol == "all" else arms
-    features, shown, arm_features = Features.fit(log), [], []
+    features, shown, arm_features = ObdFeatures.fit(log), [], []
     for group in log.groups:
-        part, x = offered(log.events(group), features, protocol, arms, log.n_items)
+        part, x = offered(log.events(group), features, protocol, arms, log)
         shown += part.item.tolist()
         arm_features += [*x]
     events, scores, ahead = frame(log), [], {}

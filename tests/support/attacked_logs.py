@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from nl_lightning.cli.main import main as fit
 from replay import Log, Online, ReplayLog
 from replay.__main__ import main
-from replay.protocol.features import Features
+from replay.protocol.obd_features import ObdFeatures
 from replay.simulation.simulate import make_log
 from replay.simulation.simulated_world import SimulatedWorld
 
@@ -90,7 +90,7 @@ def used(path: Path) -> dict[str, Any]:
     """What commands and environments make of a log; each may refuse it."""
     main(["info", str(path)])
     log = Log(path)
-    features = Features.fit(log)
+    features = ObdFeatures.fit(log)
     events = [log.events(group) for group in log.groups]
     replayed = ReplayLog(str(path), candidates="all")
     return {

@@ -18,7 +18,7 @@ from replay.evaluation.processes import Processes
 from replay.evaluation.shards import LogData
 from replay.logs.reader import Log
 from replay.protocol.events import ReplaySettings
-from replay.protocol.features import Features
+from replay.protocol.obd_features import ObdFeatures
 
 SETTINGS = [
     ReplaySettings("affinity", 5, 0.02, 1),
@@ -49,7 +49,7 @@ def evaluated(processes: int, paths: list[str]) -> list[dict[str, Any]]:
         log = Log(path)
         # the true CTR does not depend on the log, and takes its time
         del log.description["world"]
-        features = Features.fit(log)
+        features = ObdFeatures.fit(log)
         for agent in asked:
             for setting in SETTINGS:
                 evaluation = Evaluation(agent, features, log.rows, draws=5 if agent.exploration.stochastic else 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from replay.logs.schema import ITEM_FEATURES, USER_FEATURES
+from replay.logs.obd import ITEM_FEATURES, USER_FEATURES
 
 AFFINITIES = [f"user-item_affinity_{i}" for i in range(3)]
 HEADER = ["", "timestamp", "item_id", "position", "click", "propensity_score", *USER_FEATURES, *AFFINITIES]

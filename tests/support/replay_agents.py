@@ -10,15 +10,16 @@ from nl_lightning.agents.base import Agent
 from replay.logs.reader import Events, Log
 from replay.protocol.candidates import Candidates, Protocol, candidates
 from replay.protocol.features import Features
+from replay.protocol.obd_features import ObdFeatures
 
 
 def offered(
-    events: Events, features: Features, protocol: Protocol, arms: int, items: int, seed: int = 0
+    events: Events, features: Features, protocol: Protocol, arms: int, log: Log, seed: int = 0
 ) -> tuple[Candidates, Tensor]:
     """The candidates of N events, and their features (N, K, 42)."""
-    shown = candidates(events, protocol, arms, items, seed)
-    codes, position = features.encode(events)[0], torch.from_numpy(events.position)
-    return shown, features.arms(codes, position, shown.item, shown.affinity)
+    shown = candidates(events, protocol, arms, log, seed)
+    encoded = features.encode(log, events, shown)
+    return shown, features.arms(encoded.codes, encoded.numbers, shown.item, encoded.pair)
 
 
 def learner(name: str, replicas: int = 1, **settings: Any) -> Agent:
@@ -34,7 +35,7 @@ def trained(name: str, log: Log, replicas: int = 1) -> Agent:
     """An agent that has seen some arms of the log."""
     agent = AGENTS[name](42, nu=0.2, lr=0.002, steps=20, replicas=replicas).double()
     events = log.events(log.groups[0])
-    _, arms = offered(events, Features.fit(log), "affinity", 5, log.n_items)
+    _, arms = offered(events, ObdFeatures.fit(log), "affinity", 5, log)
     click = torch.from_numpy(events.click)
     for i in range(60):
         agent.observe(agent.act(arms[i]), click[i].expand(replicas))

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from replay.logs import writer
+from replay.logs.obd import OBD
 from replay.logs.reader import Log
 from replay.logs.writer import LogWriter
 from replay.simulation.simulated_world import SimulatedWorld
@@ -22,7 +23,7 @@ def write_log(path: Path, world: SimulatedWorld, rows: int, group: int = 700, st
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "ROW_GROUP", group)
         patch.setattr(writer, "PART_ROWS", 2 * group)
-        log = LogWriter(path, world.item_table(), {"start": start, "rows": rows})
+        log = LogWriter(path, OBD, world.item_table(), {"start": start, "rows": rows})
         for first in range(0, rows, 2 * group):
             log.add(world.draw(start + first, min(2 * group, rows - first)), progress=first)
         log.finish(campaign="simulated", policy=world.policy, world=world.description())

@@ -17,16 +17,17 @@ from nl_lightning.core.errors import InputError
 from replay.__main__ import main
 from replay.evaluation import evaluator
 from replay.evaluation.estimators import BLOCKS, IPS, estimates
-from replay.evaluation.evaluate import evaluate
+from replay.evaluation.evaluate import evaluate_agent
 from replay.evaluation.evaluator import Evaluation, FrozenAgent, batches
 from replay.evaluation.obp import AgentPolicy, LogDataset, action_distribution, off_policy_estimates
 from replay.formats.convert import convert_log
 from replay.formats.obd import sample
+from replay.logs.obd import OBD
 from replay.logs.reader import Log
 from replay.protocol import rejection
 from replay.protocol.candidates import Protocol
 from replay.protocol.events import ReplaySettings
-from replay.protocol.features import Features
+from replay.protocol.obd_features import ObdFeatures
 from replay.simulation.simulated_world import SimulatedWorld
 from tests.support import replay_twin as twin
 from tests.support.paths import ROOT
@@ -49,14 +50,14 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Log:
 
 def one_by_one(agent: Agent, log: Log, setting: ReplaySettings, draws: int) -> list[list[list[int]]]:
     """The item that a replica picks, [draw][replica][event], one event at a time."""
-    features, n = Features.fit(log), agent.replicas
+    features, n = ObdFeatures.fit(log), agent.replicas
     picked: list[list[list[int]]] = [[[] for _ in range(n)] for _ in range(draws)]
     noise = [
         [agent.noise.of_rows(r, torch.arange(log.rows), setting.arms, draw) for r in range(n)] for draw in range(draws)
     ]
     for group in log.groups:
         events = log.events(group)
-        shown, arms = offered(events, features, setting.protocol, setting.arms, log.n_items, setting.seed)
+        shown, arms = offered(events, features, setting.protocol, setting.arms, log, setting.seed)
         for i in range(group.rows):
             row, x = group.first + i, arms[i].expand(n, -1, -1)
             for draw in range(draws):
@@ -72,10 +73,10 @@ def one_by_one(agent: Agent, log: Log, setting: ReplaySettings, draws: int) -> l
 @pytest.mark.parametrize(("protocol", "arms"), [("affinity", 5), ("uniform", 4), ("all", 12)])
 def test_estimates_are_those_of_the_twin(name: str, protocol: Protocol, arms: int, log: Log) -> None:
     agent, events = trained(name, log, replicas=2), frame(log)
-    c = rejection.check_rule("propensity", 0.02, log.statistics, "log")
+    c = rejection.check_rule("propensity", 0.02, log)
     setting = ReplaySettings(protocol, arms, c, seed=1)
     draws = 6 if agent.exploration.stochastic else 1
-    result = evaluate(agent, Features.fit(log), log, setting, draws)
+    result = evaluate_agent(agent, ObdFeatures.fit(log), log, setting, draws)
     picked = one_by_one(agent, log, setting, draws)
     kept = torch.cat([rejection.kept(log.events(group), c, 1, group) for group in log.groups]).numpy()
     click, p = events["click"].to_numpy(), events["propensity_score"].to_numpy()
@@ -96,13 +97,13 @@ def test_estimates_are_those_of_the_twin(name: str, protocol: Protocol, arms: in
 
 
 @pytest.mark.parametrize(
-    "limit", [("LOOKUP_ENTRIES", 0), ("KEPT_ARMS", 40), ("WHOLE_AFFINITIES", 2), ("SCORES_AT_ONCE", 999)]
+    "limit", [("LOOKUP_ENTRIES", 0), ("KEPT_ARMS", 40), ("WHOLE_PAIRS", 2), ("SCORES_AT_ONCE", 999)]
 )
 @pytest.mark.parametrize("name", ["NeuralLog-UCB-1", "NeuralLog-TS-1"])
 def test_looking_arms_up_changes_nothing(
     name: str, limit: tuple[str, int], log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent, features = trained(name, log, replicas=3), Features.fit(log)
+    agent, features = trained(name, log, replicas=3), ObdFeatures.fit(log)
     setting = ReplaySettings("affinity", 5, None, 0)
 
     def values() -> torch.Tensor:
@@ -116,12 +117,12 @@ def test_looking_arms_up_changes_nothing(
 
 def test_monte_carlo_error_is_what_it_says(log: Log) -> None:
     """Over repetitions with other draws, IPS of a Thompson agent spreads by the stated error."""
-    features, setting = Features.fit(log), ReplaySettings("all", 12, None, 0)
+    features, setting = ObdFeatures.fit(log), ReplaySettings("all", 12, None, 0)
     values, errors = [], []
     for seed in range(60):
         agent = trained("NeuralLog-TS-2", log)
         agent.noise.seeds = [1000 + seed]
-        row = evaluate(agent, features, log, setting, draws=5)["replicas"][0]
+        row = evaluate_agent(agent, features, log, setting, draws=5)["replicas"][0]
         values.append(row["ips"])
         errors.append(row["ips_monte_carlo_error"])
     assert 0.75 < np.std(values, ddof=1) / np.sqrt(np.mean(np.square(errors))) < 1.25
@@ -130,9 +131,9 @@ def test_monte_carlo_error_is_what_it_says(log: Log) -> None:
 @pytest.mark.parametrize("name", ["NeuralLog-UCB-2", "ada-OFU-ECOLog", "NeuralLog-TS-1"])
 @pytest.mark.parametrize(("protocol", "arms"), [("all", 80), ("uniform", 10), ("affinity", 5)])
 def test_streaming_numbers_are_obps(name: str, protocol: Protocol, arms: int, bundled: Log) -> None:
-    agent, features = trained(name, bundled), Features.fit(bundled)
+    agent, features = trained(name, bundled), ObdFeatures.fit(bundled)
     draws, setting = 4 if agent.exploration.stochastic else 1, ReplaySettings(protocol, arms, None, 0)
-    ours = evaluate(agent, features, bundled, setting, draws)["replicas"][0]
+    ours = evaluate_agent(agent, features, bundled, setting, draws)["replicas"][0]
     theirs = off_policy_estimates(agent, features, bundled, setting, draws)
     assert set(theirs["estimates"]) == {"dm", "ipw", "snipw", "dr", *([] if agent.exploration.stochastic else ["rm"])}
     values = {estimator: row["value"] for estimator, row in theirs["estimates"].items()}
@@ -151,7 +152,7 @@ def test_streaming_numbers_are_obps(name: str, protocol: Protocol, arms: int, bu
 def test_action_distributions_are_distributions(bundled: Log) -> None:
     for name in ("NeuralLog-UCB-1", "NeuralLog-TS-2"):
         distribution, _ = action_distribution(
-            trained(name, bundled), Features.fit(bundled), bundled, ReplaySettings("all", 80, None, 0), draws=3
+            trained(name, bundled), ObdFeatures.fit(bundled), bundled, ReplaySettings("all", 80, None, 0), draws=3
         )
         assert distribution.shape == (10_000, 80, 3)
         np.testing.assert_allclose(distribution.sum(axis=1), 1, rtol=0, atol=1e-12)
@@ -161,7 +162,7 @@ def test_action_distributions_are_distributions(bundled: Log) -> None:
 @pytest.mark.parametrize("agent", [NeuralLogUCB2, NeuralLogTS2])
 def test_an_agent_is_a_policy_of_obp(agent: Any, log: Log) -> None:
     """obp's own simulation with it equals the same loop written here."""
-    features = Features.fit(log)
+    features = ObdFeatures.fit(log)
     dataset = LogDataset(behavior_policy="random", campaign="all", log=log, features=features)
     feedback = dataset.obtain_batch_bandit_feedback()
     settings: dict[str, Any] = {"nu": 0.2, "lr": 0.002, "steps": 5, "update_every": 10}
@@ -185,7 +186,7 @@ def test_an_agent_is_a_policy_of_obp(agent: Any, log: Log) -> None:
 
 def test_shards_of_a_log_add_up(log: Log) -> None:
     """Each half of the batches in a metric of its own, then merged as devices would."""
-    agent, features = trained("NeuralLog-UCB-2", log), Features.fit(log)
+    agent, features = trained("NeuralLog-UCB-2", log), ObdFeatures.fit(log)
     parts = [Evaluation(agent, features, log.rows) for _ in range(3)]
     for number, batch in enumerate(batches(log, features, ReplaySettings("affinity", 5, None, 0), 1)):
         for part in (parts[0], parts[1 + number % 2]):
@@ -281,16 +282,18 @@ def test_a_log_without_propensities_has_no_ips(log: Log, tmp_path: Path) -> None
     events = pa.concat_tables([pq.read_table(file) for file in sorted(log.path.glob("events-*"))])
     column = events.schema.get_field_index("propensity_score")
     unknown = pa.array([None, *events["propensity_score"].to_pylist()[1:]], pa.float64())
-    writer = LogWriter(tmp_path / "log", log.items, {})
+    writer = LogWriter(tmp_path / "log", OBD, log.items, {})
     writer.add(events.set_column(column, events.schema.field(column), unknown), progress=0)
     writer.finish(policy="x", campaign="y")
     strange = Log(tmp_path / "log")
     with pytest.raises(InputError, match="1 of 1300 events have no propensity"):
-        rejection.check_rule("propensity", None, strange.statistics, str(strange.path))
-    with pytest.raises(InputError, match="row group 0, column propensity_score: a propensity is missing"):
+        rejection.check_rule("propensity", None, strange)
+    with pytest.raises(
+        InputError, match="row group 0: the event in row 0 has no propensity, which rejection: propensity"
+    ):
         rejection.kept(strange.events(strange.groups[0]), 0.1, 0, strange.groups[0])
-    agent, features = trained("NeuralLog-UCB-2", log), Features.fit(log)
-    result = evaluate(agent, features, strange, ReplaySettings("affinity", 5, None, 0))
+    agent, features = trained("NeuralLog-UCB-2", log), ObdFeatures.fit(log)
+    result = evaluate_agent(agent, features, strange, ReplaySettings("affinity", 5, None, 0))
     assert result["replicas"][0]["ips"] is None
     assert result["replicas"][0]["match"] > 0
     assert any("IPS needs propensities" in note for note in result["notes"])

@@ -11,7 +11,7 @@ import torch
 from nl_lightning import Agent, NeuralLogUCB2
 from nl_lightning.agents.exploration import UCB
 from nl_lightning.rollout.data import BanditData
-from replay import Features, Log, ReplayLog
+from replay import Log, ReplayLog, fit_features
 from replay.__main__ import main
 from replay.evaluation.evaluate import load, measure
 from replay.protocol.events import CandidateEvents, ReplaySettings
@@ -44,7 +44,7 @@ def test_an_agent_that_takes_the_first_arm_accepts_the_events_that_log_it(log: L
     agent = make(own.FirstArm)
     keep = learn(agent, log)
     shown, _ = zip(
-        *(CandidateEvents.read(log, group, Features.fit(log), _settings()) for group in log.groups), strict=True
+        *(CandidateEvents.read(log, group, fit_features(log), _settings()) for group in log.groups), strict=True
     )
     logged = torch.cat([events.logged for events in shown])
     expected = (logged == 0).nonzero().flatten()[:45]
@@ -101,10 +101,10 @@ def test_rules_and_designs_of_ones_own(rule: Any, design: Any, log: Log) -> None
 
 def by_hand(agent: Agent, log: Log) -> torch.Tensor:
     """(R, N): whether an agent without random choices picks the logged item, one event at a time."""
-    features, matches = Features.fit(log).to(agent.network.weights[0]), []
+    features, matches = fit_features(log).to(agent.network.weights[0]), []
     for group in log.groups:
         events, _ = CandidateEvents.read(log, group, features, _settings())
-        arms = features.arms(events.codes, events.position, events.item, events.affinity)
+        arms = events.arms(features)
         for row, event, logged in zip(events.row, arms, events.logged, strict=True):
             if "act" in agent.own_choice:
                 choice = agent.act(event)
@@ -123,7 +123,7 @@ def by_hand(agent: Agent, log: Log) -> torch.Tensor:
 def test_a_frozen_agent_chooses_as_it_acts(settings: dict[str, Any], log: Log) -> None:
     agent = make(**settings)
     learn(agent, log)
-    evaluation = measure(agent, Features.fit(log), log, _settings(), draws=2)
+    evaluation = measure(agent, fit_features(log), log, _settings(), draws=2)
     expected = by_hand(agent, log).sum(1)
     assert evaluation.totals()["matches"].tolist() == expected.tolist()
 
@@ -186,5 +186,5 @@ def test_a_rule_that_weighs_arms_against_each_other_is_evaluated_as_it_is(log: L
 
     agent = make(exploration=Relative())
     learn(agent, log)
-    evaluation = measure(agent, Features.fit(log), log, _settings())
+    evaluation = measure(agent, fit_features(log), log, _settings())
     assert evaluation.totals()["matches"].tolist() == by_hand(agent, log).sum(1).tolist()

@@ -27,7 +27,7 @@ from replay.evaluation.processes import Processes
 from replay.evaluation.shards import LogData, partition
 from replay.logs.reader import Log
 from replay.protocol.events import CandidateEvents
-from replay.protocol.features import Features
+from replay.protocol.obd_features import ObdFeatures
 from replay.simulation.simulated_world import SimulatedWorld
 from tests.support.devices_worker import SETTINGS, agents, evaluated
 from tests.support.fits import QUIET
@@ -111,10 +111,10 @@ def test_three_processes_find_what_one_finds(log: Log, tmp_path: Path) -> None:
 
 
 def test_an_empty_shard_is_a_batch_without_events(log: Log) -> None:
-    features, setting = Features.fit(log), SETTINGS[0]
+    features, setting = ObdFeatures.fit(log), SETTINGS[0]
     data = LogData(log, features, setting)
     some = next(iter(data.test_dataloader()))
-    nothing = CandidateEvents.empty(setting.arms)
+    nothing = CandidateEvents.empty(features, setting.arms)
     for name, none, column in zip(CandidateEvents._fields, nothing, some, strict=True):
         assert none.shape == (0, *column.shape[1:]), name
         assert none.dtype == column.dtype, name
@@ -125,7 +125,7 @@ def test_an_empty_shard_is_a_batch_without_events(log: Log) -> None:
 
 
 def test_a_part_of_a_log_is_refused(log: Log) -> None:
-    features = Features.fit(log)
+    features = ObdFeatures.fit(log)
     evaluation = Evaluation(agents()[0], features, log.rows)
     trainer = L.Trainer(**QUIET, enable_checkpointing=False, limit_test_batches=2)
     trainer.test(evaluation, LogData(log, features, SETTINGS[0], 2), verbose=False)

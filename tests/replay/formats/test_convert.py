@@ -15,7 +15,8 @@ from replay.formats.convert import convert_log
 from replay.formats.obd import sample
 from replay.formats.obd_rows import CsvBlock, ObdRows
 from replay.logs.description import read_description
-from replay.logs.schema import EVENTS, ITEMS, USER_FEATURES
+from replay.logs.obd import EVENTS, ITEMS, OBD, USER_FEATURES
+from replay.logs.schema import Schema
 from tests.support.obd_csv import AFFINITIES, HEADER, ITEM_ROWS, read, row, text, write
 
 SAMPLES = [(policy, campaign) for policy in ("random", "bts") for campaign in ("all", "men", "women")]
@@ -45,7 +46,13 @@ def test_values_are_those_of_pandas(policy: str, campaign: str, tmp_path: Path) 
     log = read_description(tmp_path / "log")
     assert (log["policy"], log["campaign"], log["items"]) == (policy, campaign, len(context))
     assert log["contents"]["clicks"] == expected["click"].sum()
-    assert log["contents"]["users"] == len(expected[list(USER_FEATURES)].drop_duplicates())
+    counts, propensity = log["contents"], expected["propensity_score"]
+    assert counts["categories"] == {name: expected[name].nunique() for name in USER_FEATURES}
+    assert counts["numeric"] == {"position": [expected["position"].min(), expected["position"].max()]}
+    assert counts["pair"] == {"affinity": [affinities[affinities > 0].min(), affinities.max()]}
+    assert counts["uniform_rows"] == ((propensity * len(context) - 1).abs() < 1e-6).sum()
+    assert (counts["uniform_rows"] == len(expected)) == (policy == "random")
+    assert Schema.from_dict(log["schema"], stored=True) == OBD
 
 
 SPELLINGS: dict[str, Callable[[str], str]] = {

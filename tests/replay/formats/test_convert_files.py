@@ -248,7 +248,9 @@ def test_info_shows_what_a_log_holds(tmp_path: Path, capsys: pytest.CaptureFixtu
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for words in ("policy [/x]", "rows 3", "clicks 2", f"66.6667% (95% interval {ends})", "not uniform"):
         assert words in shown
-    for words in ("0.25 to 0.25, 1 missing", "1: 1 3: 2", "propensity_score: 1", "not in order", "1 all.csv:3: click"):
+    for words in ("0.25 to 0.25, 1 missing", "propensity_score: 1", "not in order", "1 all.csv:3: click"):
+        assert words in shown
+    for words in ("actions 3", "position: 1 to 3", "user_feature_0: 3", "user_feature_2: 0", "affinity: 0.5 to 5"):
         assert words in shown
 
 

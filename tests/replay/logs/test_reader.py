@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,12 @@ import pytest
 from nl_lightning.cli.main import main as nl_lightning
 from nl_lightning.core.errors import InputError
 from replay.formats.sample import bundled_log
+from replay.logs.obd import OBD
 from replay.logs.reader import Log
+from replay.logs.statistics import LogStatistics
 from replay.logs.writer import LogWriter
-from replay.protocol.features import Features
+from replay.protocol.candidates import candidates
+from replay.protocol.obd_features import ObdFeatures
 from replay.simulation.simulated_world import SimulatedWorld
 from tests.support.paths import ROOT
 from tests.support.replay_logs import SMALL, write_log
@@ -83,9 +87,14 @@ def read(log: Path) -> None:
             r"row group 1, column propensity_score: expected a number in \(0, 1\], got 0",
         ),
         (put("propensity_score", 3, 1.5), r"row group 0, column propensity_score: .* got 1.5"),
-        (put("position", 3, 0), "row group 0, column position: expected 1 to 3, got 0"),
+        (put("position", 3, 0), "row group 0, has 0 to 3"),
+        (put("position", 353, 4), "row group 1, has 1 to 4"),
+        (put("position", 3, None), "row group 0, column position: 1 values are missing, expected at most 0"),
+        (cast("position", pa.string()), "column position: expected numbers, got string"),
+        (cast("affinity", pa.list_(pa.float64())), "column affinity: expected list.*float.*, got list.*double"),
+        (put("user_feature_3", 400, None), "row group 1, column user_feature_3: 1 values are missing"),
         (put("affinity_item", 0, [99, 100]), "columns affinity_item and affinity: their lists differ in length"),
-        (put("affinity", 0, [-1.0] * 7), "columns affinity_item and affinity: their lists differ in length"),
+        (put("affinity", 0, [1.0] * 7), "columns affinity_item and affinity: their lists differ in length"),
     ],
 )
 def test_damaged_events_are_named(change: Callable[[pa.Table], pa.Table], text: str, log: Path) -> None:
@@ -95,11 +104,28 @@ def test_damaged_events_are_named(change: Callable[[pa.Table], pa.Table], text: 
 
 
 def test_damaged_affinities_are_named(log: Path) -> None:
-    rewritten(log / SECOND, lambda t: put("affinity", 360, [-2.0])(put("affinity_item", 360, [3])(t)))
+    """By opening the log if footers tell, else by reading them."""
+    changed = put("affinity", 360, [-2.0])(put("affinity_item", 360, [3])(pq.read_table(log / SECOND)))
+    pq.write_table(changed, log / SECOND, row_group_size=350)
+    stated = f"contents.pair.affinity: it says 1.0 to 6.0, but the column affinity of {SECOND}, row group 1, has -2.0 "
+    with pytest.raises(InputError, match=stated):
+        Log(log)
+    pq.write_table(changed, log / SECOND, row_group_size=350, write_statistics=False)
     opened = Log(log)
     opened.events(opened.groups[2])
-    with pytest.raises(InputError, match="row group 1, column affinity: expected a number of at least 0, got -2"):
+    with pytest.raises(InputError, match=f"{SECOND}, row group 1, column affinity: expected 1 to 6, got -2"):
         opened.events(opened.groups[3])
+    # a part knows the extremes of the whole, not only its own
+    part = opened.part("1050:1400")
+    with pytest.raises(InputError, match=f"{SECOND}, row group 1, column affinity: expected 1 to 6, got -2"):
+        part.events(part.groups[0])
+
+
+def test_positions_without_statistics_in_footers_are_named(log: Path) -> None:
+    changed = put("position", 353, 4)(pq.read_table(log / SECOND))
+    pq.write_table(changed, log / SECOND, row_group_size=350, write_statistics=False)
+    with pytest.raises(InputError, match=f"{SECOND}, row group 1, column position: expected 1 to 3, got 4"):
+        read(log)
 
 
 def test_truncated_and_foreign_files(log: Path, whole: Path) -> None:
@@ -162,7 +188,7 @@ def test_a_constant_propensity_is_not_a_uniform_log(tmp_path: Path) -> None:
         ("a", put("click", 0, 0)),
         ("b", lambda t: t.set_column(4, "propensity_score", pa.array([0.5] * 50))),
     ):
-        writer = LogWriter(tmp_path / name, world.item_table(), {})
+        writer = LogWriter(tmp_path / name, OBD, world.item_table(), {})
         writer.add(change(world.draw(0, 50)), progress=0)
         writer.finish(policy="x", campaign="y")
     assert Log(tmp_path / "a").statistics.uniform
@@ -175,17 +201,18 @@ def test_users_without_any_feature(tmp_path: Path) -> None:
         column = events.schema.get_field_index(name)
         nothing = pa.array([None] * 300, pa.string()).dictionary_encode().cast(events.schema.field(name).type)
         events = events.set_column(column, events.schema.field(name), nothing)
-    writer = LogWriter(tmp_path / "log", world.item_table(), {})
+    writer = LogWriter(tmp_path / "log", OBD, world.item_table(), {})
     writer.add(events, progress=0)
     writer.finish(policy="x", campaign="y")
     opened = Log(tmp_path / "log")
-    features = Features.fit(opened)
-    codes, unseen = features.encode(opened.events(opened.groups[0]))
-    assert unseen == (0, 1200)
-    assert (features.user[codes].sum(1) == 0).all()
+    features = ObdFeatures.fit(opened)
+    events = opened.events(opened.groups[0])
+    encoded = features.encode(opened, events, candidates(events, "all", 12, opened, 0))
+    assert encoded[3:] == (0, 1200)
+    assert (features.users(encoded.codes) == 0).all()
 
 
-@pytest.mark.parametrize("name", ["positions", "items"])
+@pytest.mark.parametrize("name", [field.name for field in fields(LogStatistics)])
 def test_a_log_json_without_its_contents(name: str, log: Path) -> None:
     stored = json.loads((log / "log.json").read_text())
     del stored["contents"][name]
@@ -266,6 +293,6 @@ def test_a_log_is_read_in_parts(whole: Path, monkeypatch: pytest.MonkeyPatch) ->
         "read",
         lambda self, group, columns, **how: seen.append((group, columns)) or read(self, group, columns, **how),
     )
-    Features.fit(opened)
+    ObdFeatures.fit(opened)
     assert [group for group, _ in seen] == opened.groups
     assert {name for _, columns in seen for name in columns} == {f"user_feature_{i}" for i in range(4)}

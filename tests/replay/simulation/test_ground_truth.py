@@ -22,7 +22,7 @@ from replay.logs.reader import Log
 from replay.protocol import rejection
 from replay.protocol.candidates import Protocol
 from replay.protocol.events import ReplaySettings
-from replay.protocol.features import Features
+from replay.protocol.obd_features import ObdFeatures
 from replay.simulation import ground_truth as truth
 from replay.simulation.ground_truth import choice_probability, exact_ctr
 from replay.simulation.simulated_world import SimulatedWorld
@@ -39,7 +39,7 @@ class Simulated(NamedTuple):
     world: SimulatedWorld
     log: Log
     agent: Agent
-    features: Features
+    features: ObdFeatures
 
 
 @pytest.fixture(scope="module", params=["uniform", "softmax"])
@@ -48,14 +48,14 @@ def simulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     log = write_log(tmp_path_factory.mktemp("logs") / "log", world, LOGS * ROWS, group=65536)
     # trained on other events of the same world
     other = write_log(tmp_path_factory.mktemp("logs") / "log", world, 4000, start=LOGS * ROWS, group=4000)
-    return Simulated(world, log, taught(other), Features.fit(other))
+    return Simulated(world, log, taught(other), ObdFeatures.fit(other))
 
 
 def taught(log: Log) -> Agent:
     """An agent that knows the first events of a log, whoever chose them."""
     agent = NeuralLogUCB2(42, nu=0.01, lr=0.0005, steps=1500).double()
-    events, features = log.events(log.groups[0]), Features.fit(log)
-    _, x = offered(events, features, "affinity", 1, log.n_items)
+    events, features = log.events(log.groups[0]), ObdFeatures.fit(log)
+    _, x = offered(events, features, "affinity", 1, log)
     agent.buffer.append(x.squeeze(1).unsqueeze(0), torch.from_numpy(events.click).unsqueeze(0))
     agent.train_nn()
     return agent
@@ -97,7 +97,7 @@ def test_unbiased_and_covered(simulated: Simulated, protocol: Protocol, arms: in
     if simulated.world.policy == "softmax":
         # plain matches are biased, and that is why they are refused
         assert abs(z(found["match"].value, rate)) > 10
-        c = rejection.check_rule("propensity", None, simulated.log.statistics, "")
+        c = rejection.check_rule("propensity", None, simulated.log)
         corrected = many(simulated, protocol, arms, c)["match"]
         enough = ~corrected.value.isnan()
         assert abs(z(corrected.value[enough], rate)) < 3
@@ -132,8 +132,8 @@ def plain_sum(agent: Agent, given: Simulated, choose: Callable[[list[float], Ten
     for user in range(world.users):
         for position in range(world.positions):
             item, liked = torch.arange(12), torch.from_numpy(world.affinity[user])
-            codes = features.encode_profiles([profiles[user]])[0]
-            x = features.arms(codes, torch.tensor(position + 1), item, liked)
+            codes = torch.cat([features.encode_profiles([profiles[user]])[0], torch.tensor([position])])
+            x = features.arms(codes, torch.empty(0), item, liked.unsqueeze(-1))
             mean, bonus = mean_and_bonus(agent, x.unsqueeze(0))
             chosen = choose(agent.exploration.score(mean, bonus, None)[0].tolist(), liked)
             rates.append((chosen * world.probability[user, position]).sum())

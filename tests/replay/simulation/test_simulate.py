@@ -15,7 +15,8 @@ from scipy import stats
 from nl_lightning.core.errors import InputError
 from replay.commands import simulate
 from replay.logs import writer
-from replay.logs.schema import EVENTS, ITEMS, ITEMS_FILE, LOG_FILE, ROW_GROUP, USER_FEATURES
+from replay.logs.layout import ITEMS_FILE, LOG_FILE, ROW_GROUP
+from replay.logs.obd import EVENTS, ITEMS, USER_FEATURES
 from replay.simulation.simulated_world import CHUNK, ITEM_VALUES, USER_VALUES, SimulatedWorld, inverse_cdf
 
 ARGUMENTS = ("--rows", 2 * ROW_GROUP + 1000, "--policy", "softmax", "--seed", 5)
