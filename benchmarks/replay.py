@@ -14,7 +14,7 @@ from benchmarks.measure import Row, interleaved, peak_memory, trainer
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.rollout.data import BanditData
 from replay import Log, ReplayLog
-from replay.evaluation.evaluate import evaluate
+from replay.evaluation.evaluate import evaluate_agent
 from replay.formats.convert import convert_log
 from replay.formats.obd import sample
 from replay.logs.layout import ROW_GROUP
@@ -49,7 +49,7 @@ def frozen(rows: int) -> list[Row]:
         features, setting, asked = fit_features(log), ReplaySettings("affinity", 5, None, 0), agent()
 
         def whole() -> None:
-            evaluate(asked, features, log, setting)
+            evaluate_agent(asked, features, log, setting)
 
         def read() -> None:
             for group in log.groups:
@@ -146,7 +146,7 @@ def memory(*lengths: int) -> list[Row]:
 
 def evaluating(path: str) -> None:
     log = Log(path)
-    evaluate(agent(), fit_features(log), log, ReplaySettings("affinity", 5, None, 0))
+    evaluate_agent(agent(), fit_features(log), log, ReplaySettings("affinity", 5, None, 0))
 
 
 def learning_on(path: str) -> None:

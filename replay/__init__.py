@@ -7,6 +7,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from replay.evaluation.comparison import evaluate
+    from replay.evaluation.policies import Policy
     from replay.learning import ReplayLog
     from replay.logs.reader import Log
     from replay.logs.schema import Schema
@@ -14,14 +16,16 @@ if TYPE_CHECKING:
     from replay.protocol.fitting import fit_features
     from replay.simulation.ground_truth import Online
 
-__all__ = ["Features", "Log", "Online", "ReplayLog", "Schema", "fit_features"]
+__all__ = ["Features", "Log", "Online", "Policy", "ReplayLog", "Schema", "evaluate", "fit_features"]
 
 _MODULES = {
     "Features": "replay.protocol.features",
     "Log": "replay.logs.reader",
     "Online": "replay.simulation.ground_truth",
+    "Policy": "replay.evaluation.policies",
     "ReplayLog": "replay.learning",
     "Schema": "replay.logs.schema",
+    "evaluate": "replay.evaluation.comparison",
     "fit_features": "replay.protocol.fitting",
 }
 

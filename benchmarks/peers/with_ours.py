@@ -18,7 +18,7 @@ from nl_lightning.core.types import History
 from nl_lightning.environments import Synthetic
 from nl_lightning.rollout.data import BanditData
 from replay import ReplayLog
-from replay.evaluation.evaluate import evaluate
+from replay.evaluation.evaluate import evaluate_agent
 from replay.protocol.candidates import Protocol
 
 
@@ -100,7 +100,7 @@ def frozen(log: str, threads: int, candidates: Protocol = "affinity") -> dict[st
     torch.set_num_threads(threads)
     try:
         start = time.perf_counter()
-        found = evaluate(agent, environment.features, environment.log, environment.setting)
+        found = evaluate_agent(agent, environment.features, environment.log, environment.setting)
         taken = time.perf_counter() - start
     finally:
         torch.set_num_threads(1)

@@ -10,7 +10,6 @@ torch and Lightning take seconds to load, so nothing here may import them: help 
 once.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,6 +18,7 @@ from typing import NamedTuple
 from nl_lightning import __version__
 from nl_lightning.cli.errors import run_command
 from nl_lightning.core.arguments import suggest
+from nl_lightning.core.imports import make_current_directory_importable
 
 __all__ = ["COMMANDS", "main"]
 
@@ -70,7 +70,7 @@ def main(args: Sequence[str] | None = None) -> None:
         what = f"there is no command {first}.{suggest(first, COMMANDS)}" if first else "a command is needed."
         print(f"error: {what} The commands: {', '.join(COMMANDS)}. More with --help.", file=sys.stderr)
         sys.exit(2)
-    _make_current_directory_importable()
+    make_current_directory_importable()
     run_command(import_module(module).main, arguments if module == _LIGHTNING else arguments[1:])
 
 
@@ -92,10 +92,3 @@ def _help() -> str:
             "Each command has its own --help. Logs of clicks: python -m replay --help.",
         ]
     )
-
-
-def _make_current_directory_importable() -> None:
-    """Find users' own classes in the current directory, as ``python -m`` does and a console script does not."""
-    here = os.getcwd()
-    if not getattr(sys.flags, "safe_path", False) and "" not in sys.path and here not in sys.path:
-        sys.path.insert(0, here)

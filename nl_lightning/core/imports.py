@@ -1,5 +1,7 @@
 """Classes that users give by their import path, and methods that they override."""
 
+import os
+import sys
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 from nl_lightning.core.arguments import suggest
 from nl_lightning.core.errors import InputError
 
-__all__ = ["as_new_as", "import_callable", "import_class", "overridden"]
+__all__ = ["as_new_as", "import_callable", "import_class", "make_current_directory_importable", "overridden"]
 
 
 def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = (), instances: bool = False) -> Any:
@@ -37,10 +39,10 @@ def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = (), 
     return found
 
 
-def import_callable(path: str, setting: str) -> Any:
-    """What ``path`` names (``my_module.my_function`` or a class), which can be called."""
-    expected = f"{setting} must be the import path of a class or function (my_module.MyClass)"
-    module, _, name = path.rpartition(".")
+def import_callable(path: str, setting: str, example: str = "my_module.MyClass") -> Any:
+    """What ``path`` names (``my_module.my_function``, ``my_module:my_function`` or a class), which can be called."""
+    expected = f"{setting} must be the import path of a class or function ({example})"
+    module, _, name = path.rpartition(":" if ":" in path else ".")
     try:
         found = getattr(import_module(module), name)
     except Exception as error:
@@ -49,6 +51,13 @@ def import_callable(path: str, setting: str) -> Any:
     if not callable(found):
         raise InputError(f"{expected}; {path!r} is a {type(found).__name__}.")
     return found
+
+
+def make_current_directory_importable() -> None:
+    """Find users' own modules in the current directory, as ``python -m`` does and a console script does not."""
+    here = os.getcwd()
+    if not getattr(sys.flags, "safe_path", False) and "" not in sys.path and here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def overridden(instance: object, base: type, *names: str) -> list[str]:

@@ -32,6 +32,7 @@ class Stream(IntEnum):
     FRESH_WEIGHTS = 8
     MINIBATCHES = 9
     LAYERS = 10
+    POLICY_CHOICES = 11
 
 
 def generator(seed: int, stream: Stream, *index: int) -> torch.Generator:

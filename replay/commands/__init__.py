@@ -9,6 +9,6 @@ COMMANDS = {
     "convert": "convert a table of clicks, or the Open Bandit Dataset, to a log",
     "simulate": "simulate a log whose true click rates are known",
     "info": "show what a log holds",
-    "evaluate": "estimate what a trained agent would have earned on a log",
+    "evaluate": "estimate what agents and other policies would have earned on a log",
 }
 """Each command with its one-line help. The modules are imported only when their command is called."""

@@ -1,22 +1,26 @@
-"""Estimate what a trained agent would have earned on a log, and how certain that is. The agent does not learn.
+"""Estimate what policies would have earned on a log, and how certain that is. Agents do not learn meanwhile.
 
-match   click rate among the events whose logged item the agent picks, with Wilson's interval
+match   click rate among the events whose logged action the policy picks, with Wilson's interval
 IPS     inverse propensity scoring, with a bootstrap interval over blocks of rows
 SNIPS   self-normalised IPS, with a bootstrap interval over blocks of rows
 
-All of them take one pass over the log. --obp adds the estimators of the Open Bandit Pipeline (DM, IPW, SNIPW, DR,
-Replay), which hold the whole log in memory.
+All of them take one pass over the log, however many policies there are. --obp adds the estimators of the Open Bandit
+Pipeline (DM, IPW, SNIPW, DR, Replay) for one checkpoint; these hold the whole log in memory.
 
-An agent that does not come with nl_lightning is given by the import path of its class. Modules in the current
-directory can be imported.
+A policy of your own is a function that maps a pandas DataFrame of N events (the columns that are known before the
+choice) to their probabilities (N, actions), in the order of log.actions. An agent that does not come with nl_lightning
+is given by the import path of its class. Modules in the current directory can be imported.
 
 examples:
   python -m replay evaluate --checkpoint runs/obd/ID/checkpoints/last.ckpt --candidates all
   python -m replay evaluate --log data/mine --checkpoint last.ckpt --model my_module.MyAgent --output result.json
+  python -m replay evaluate --log data/mine --rows 5000: --policy logged --policy my_module:my_policy
 """
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +31,18 @@ from rich.table import Table
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
-from nl_lightning.core.imports import import_callable, import_class
+from nl_lightning.core.imports import import_callable, import_class, make_current_directory_importable
 from nl_lightning.core.threads import LARGE_WORK, default_threads
 from nl_lightning.core.whole import check_whole
-from replay.evaluation.estimators import METRICS
-from replay.evaluation.evaluate import DRAWS, describe, load, measure
+from replay.evaluation.comparison import EvaluationSettings, compare
+from replay.evaluation.evaluate import DRAWS, TrainedAgent, describe, load_trained, measure
+from replay.evaluation.policies import POLICIES, Policy
 from replay.evaluation.processes import ACCELERATORS, Processes
+from replay.evaluation.resolve import as_policy, unique_name
+from replay.evaluation.result import estimates_table
 from replay.formats.sample import bundled_log
 from replay.logs.reader import Log
-from replay.protocol.candidates import PROTOCOLS, check_protocol
-from replay.protocol.events import ReplaySettings
+from replay.protocol.candidates import PROTOCOLS
 from replay.protocol.obd_features import ObdFeatures
 from replay.protocol.rejection import RULES, check_rule
 
@@ -48,8 +54,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--log", help="directory of the log: a path or an address such as s3://bucket/log (default: the sample of obp)"
     )
     parser.add_argument(
-        "--checkpoint", type=Path, required=True, help="checkpoint of a run on a log, checkpoints/last.ckpt"
+        "--checkpoint",
+        type=Path,
+        action="append",
+        default=[],
+        help="checkpoint of a run on a log, checkpoints/last.ckpt; may be given several times",
     )
+    meanings = "; ".join(f"{name}: {text}" for name, (_, text) in POLICIES.items())
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="POLICY",
+        help=f"policy to evaluate; may be given several times. {meanings}; column:NAME: a column of the log with "
+        "another system's choices or probabilities; module:function: a function of your own",
+    )
+    parser.add_argument("--rows", help="rows to evaluate on, like 5000: or 0:5000 (default: all)")
     parser.add_argument(
         "--model", help="class of the agent, for agents that do not come with nl_lightning", metavar="MODULE.CLASS"
     )
@@ -94,11 +114,59 @@ def run(options: argparse.Namespace) -> None:
     elif processes.number == 1:
         # several processes share the cores: their launcher decides
         torch.set_num_threads(default_threads(LARGE_WORK))
+    if not options.checkpoint and not options.policy:
+        raise InputError("--checkpoint is needed, or --policy. What a command takes: python -m replay evaluate --help.")
+    make_current_directory_importable()
     model = import_class(options.model, Agent, "--model") if options.model else None
-    agent, features, trained = load(options.checkpoint, model, options.features, frozen=True, **_own(options))
-    log = Log(options.log or bundled_log())
+    agents = {
+        path: load_trained(path, model, options.features, frozen=True, **_own(options)) for path in options.checkpoint
+    }
+    settings = EvaluationSettings(
+        options.candidates, options.arms, options.rejection, options.propensity_floor, options.draws, options.seed
+    )
+    if options.policy or len(agents) > 1:
+        _compare(options, agents, settings, processes)
+    else:
+        (trained,) = agents.values()
+        _evaluate_one(options, trained, settings, processes)
+
+
+def _compare(
+    options: argparse.Namespace, agents: dict[Path, TrainedAgent], settings: EvaluationSettings, processes: Processes
+) -> None:
+    """Several policies, or one that is no agent."""
+    if options.obp:
+        raise InputError("--obp evaluates one checkpoint alone. Leave out --policy and other checkpoints.")
+    policies: dict[str, Policy | TrainedAgent] = {}
+    for given in options.policy:
+        if given in policies:
+            raise InputError(f"--policy {given} is given twice.")
+        policies[given] = as_policy(given)
+    names = [trained.agent.name for trained in agents.values()]
+    for path, trained in agents.items():
+        name = trained.agent.name
+        policies[unique_name(name if names.count(name) == 1 else f"{name} {path}", policies)] = trained
+    log = Log(options.log or bundled_log()).part(options.rows)
+    trainer = processes.trainer(progress=True)
+    result = compare(log, policies, settings, trainer)
+    if not trainer.is_global_zero:
+        return
+    console = Console()
+    console.print(result.table())
+    _say(console, result.notes, result.warnings)
+    _save(result.to_dict(), options.output)
+    if options.output:
+        console.print(f"Result: {options.output}", soft_wrap=True)
+
+
+def _evaluate_one(
+    options: argparse.Namespace, trained: TrainedAgent, asked: EvaluationSettings, processes: Processes
+) -> None:
+    """One checkpoint."""
+    agent, features = trained.agent, trained.features
+    log = Log(options.log or bundled_log()).part(options.rows)
     features.check(log)
-    settings = _settings(options, log, trained)
+    settings = asked.of_agent(log, trained, check_rule(options.rejection, options.propensity_floor, log))
     draws = options.draws if agent.draws_choices else 1
     if options.obp:
         if not isinstance(features, ObdFeatures):
@@ -111,10 +179,14 @@ def run(options: argparse.Namespace) -> None:
     if not evaluation.trainer.is_global_zero:
         return
     result = describe(evaluation, log, settings)
+    warning = trained.learned.warning(log, agent.name) if trained.learned else None
+    loud = [warning] if warning else []
+    result["notes"] = [*loud, *result["notes"]]
     console = Console()
-    console.print(_table(result))
-    for note in result["notes"]:
-        console.print(note, soft_wrap=True)
+    rows = [(str(row["replica"]), row) for row in result["replicas"]]
+    title = f"{result['agent']}, frozen,"
+    console.print(estimates_table(result["log"], result["level"], "replica", rows, title))
+    _say(console, result["notes"], loud)
     _save(result, options.output)
     if options.obp:
         try:
@@ -135,39 +207,17 @@ def _own(options: argparse.Namespace) -> dict[str, Any]:
     return {name: path for name, path in given.items() if path is not None} | network
 
 
-def _settings(options: argparse.Namespace, log: Log, trained: dict[str, Any]) -> ReplaySettings:
-    """The settings that the options ask for; what they leave out is as in training."""
-    check_whole(0, seed=options.seed)
-    check_whole(2, draws=options.draws)
-    protocol = options.candidates or trained["candidates"]
-    arms = min(trained["arms"], log.n_items) if options.arms is None else options.arms
-    arms = check_protocol(protocol, arms, log)
-    c = check_rule(options.rejection, options.propensity_floor, log)
-    return ReplaySettings(protocol, arms, c, options.seed)
+def _say(console: Console, notes: Sequence[str], warnings: Sequence[str]) -> None:
+    """Print the notes; warnings also go to stderr, where they are seen if the output is not."""
+    for note in notes:
+        console.print(note, soft_wrap=True, markup=False, style="bold red" if note in warnings else None)
+    for warning in warnings:
+        print(warning, file=sys.stderr)
 
 
 def _save(result: dict[str, Any], output: Path | None) -> None:
     if output:
         write_beside(output, lambda path: path.write_text(json.dumps(result, indent=2) + "\n"))
-
-
-def _table(result: dict[str, Any]) -> Table:
-    """One row per replica."""
-    log = result["log"]
-    title = f"{result['agent']}, frozen, on {log['events']:,} events with {log['clicks']:,} clicks"
-    shown = Table(title=f"{title}; {result['level']:.0%} intervals", title_justify="left")
-    exact = ["exact"] if "exact" in result["replicas"][0] else []
-    for head in ("replica", "match CTR", "IPS", "SNIPS", "accepted", "eff. size", *exact):
-        shown.add_column(head, justify="right")
-    for row in result["replicas"]:
-        cells = [
-            f"{_digits(row[n])}\n{_digits(row[n + '_low'])} to {_digits(row[n + '_high'])}" for n in list(METRICS)[:3]
-        ]
-        size = row["effective_sample_size"]
-        truth = [_digits(row[name]) for name in exact]
-        rate = f"{row['acceptance']:.2%}"
-        shown.add_row(str(row["replica"]), *cells, rate, "-" if size is None else f"{size:,.0f}", *truth)
-    return shown
 
 
 def _obp_table(asked: dict[str, Any]) -> Table:

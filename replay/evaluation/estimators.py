@@ -1,8 +1,8 @@
-"""Estimators of the click rate of a frozen agent, as torchmetrics metrics.
+"""Estimators of the click rate of a policy, such as a frozen agent, as torchmetrics metrics.
 
-Event i has the click r_i and was logged with probability p_i. Let m_i be 1 if the agent picks the logged item, else 0,
-and pi_i the probability that it does (m_i itself, or for Thompson sampling a mean over Monte Carlo draws), and let
-w_i = pi_i / p_i.
+Event i has the click r_i and was logged with probability p_i. Let m_i be 1 if the policy picks the logged action, else
+0, and pi_i the probability that it does (for an agent m_i itself, or for Thompson sampling a mean over Monte Carlo
+draws), and let w_i = pi_i / p_i.
 
     match   sum m r / sum m            Wilson's interval
     IPS     1/N sum w r                bootstrap over blocks of rows
@@ -65,15 +65,16 @@ class BlockSums(Metric):
 
     Args:
         replicas: number R of replicas.
-        rows: number of rows of the whole log.
+        rows: number of rows of the whole log, or of the part of it that is evaluated.
+        first_row: the first of these rows.
     """
 
     full_state_update = False
     sums: Tensor
 
-    def __init__(self, replicas: int, rows: int, **kwargs: Any) -> None:
+    def __init__(self, replicas: int, rows: int, first_row: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.rows = rows
+        self.rows, self.first_row = rows, first_row
         self.add_state("sums", torch.zeros(replicas, BLOCKS, len(_COLUMNS), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, row: Tensor, click: Tensor, match: Tensor, counts: Tensor, weight: Tensor, spread: Tensor) -> None:
@@ -91,7 +92,7 @@ class BlockSums(Metric):
         ones = torch.ones_like(weight)
         columns = (ones, matched, matched * clicks, weight, weight.square(), weight * clicks, spread)
         # exact, because the products stay below 2^63
-        block = row * BLOCKS // self.rows
+        block = (row - self.first_row) * BLOCKS // self.rows
         self.sums.index_add_(1, block, torch.stack(columns, dim=-1))
 
     def total(self, name: str) -> Tensor:
@@ -182,7 +183,7 @@ def monte_carlo_error(totals: Mapping[str, Tensor]) -> Tensor:
 
 
 class Counted(NamedTuple):
-    """Counts that do not depend on what the agent chooses."""
+    """Counts that do not depend on what the policy chooses."""
 
     outside: int
     """events whose logged item was not a candidate"""
@@ -208,7 +209,7 @@ class EventCounts(Metric):
         Args:
             logged: (N,), the arm of the logged item, or -1.
             kept: (N,), whether the propensity correction keeps the event.
-            unknown: (N, 4), whether a value of a user feature is unknown.
+            unknown: (N, C), whether a value of the context is unknown.
         """
         shown = logged >= 0
         self.counted += torch.stack([(~shown).sum(), (shown & ~kept).sum(), unknown.sum()])
@@ -226,11 +227,13 @@ METRICS: dict[str, type[BlockSums]] = {
 }
 
 
-def estimates(replicas: int, rows: int, **others: type[BlockSums]) -> MetricCollection:
+def estimates(replicas: int, rows: int, first_row: int = 0, **others: type[BlockSums]) -> MetricCollection:
     """All estimators, and further ones by name, sharing one set of sums.
 
     Only ``compute`` gives results over all processes.
     """
     chosen = {**METRICS, **others}
-    metrics: dict[str, Metric | MetricCollection] = {name: metric(replicas, rows) for name, metric in chosen.items()}
+    metrics: dict[str, Metric | MetricCollection] = {
+        name: metric(replicas, rows, first_row) for name, metric in chosen.items()
+    }
     return MetricCollection(metrics, compute_groups=[list(metrics)])

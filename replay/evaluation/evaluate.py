@@ -1,7 +1,10 @@
-"""Evaluate a trained agent, frozen, on a log: load its checkpoint, run it over the events, describe the result."""
+"""Evaluate a trained agent, frozen, on a log: load its checkpoint, run it over the events, describe the result.
+
+``replay.evaluate`` (``replay.evaluation.comparison``) evaluates any policy.
+"""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.agents.base import Agent
@@ -12,8 +15,16 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import overridden
 from nl_lightning.core.statistics import CLICK_LEVEL
 from nl_lightning.rollout.data import BanditData
+from replay.evaluation.description import (
+    about_log,
+    few_clicks_note,
+    plain_number,
+    propensity_notes,
+    replica_estimates,
+)
 from replay.evaluation.estimators import monte_carlo_error
 from replay.evaluation.evaluator import Evaluation, rejected
+from replay.evaluation.learned_rows import LearnedRows
 from replay.evaluation.processes import ONE, Processes, ending_together
 from replay.evaluation.shards import LogData
 from replay.logs.reader import Log
@@ -21,20 +32,43 @@ from replay.protocol.events import ReplaySettings
 from replay.protocol.features import Features, digest
 from replay.protocol.fitting import Given, features_from_state
 from replay.protocol.obd_features import ObdFeatures
-from replay.protocol.rejection import floor_note
 from replay.simulation.ground_truth import exact_ctr
 from replay.simulation.simulated_world import SimulatedWorld
 
-__all__ = ["DRAWS", "describe", "evaluate", "load", "measure"]
+__all__ = ["DRAWS", "TrainedAgent", "describe", "evaluate_agent", "load", "load_trained", "measure"]
 
 
 DRAWS = 20
 """Monte Carlo draws for the action probabilities of a Thompson agent."""
 
 
+class TrainedAgent(NamedTuple):
+    """An agent and what it was trained with."""
+
+    agent: Agent
+    features: Features
+    settings: dict[str, Any] | None = None
+    """``candidates`` and ``arms`` of its training; None if they are not known"""
+    learned: LearnedRows | None = None
+    """the rows that it has learned from, if they are known"""
+
+
 def load(
     checkpoint: Path, model: type[Agent] | None = None, features: Given = None, frozen: bool = False, **own: Any
 ) -> tuple[Agent, Features, dict[str, Any]]:
+    """Load an agent that was trained on a log, as ``load_trained`` does.
+
+    Returns:
+        the agent, its features, and the settings it was trained with (``candidates`` and ``arms``).
+    """
+    trained = load_trained(checkpoint, model, features, frozen, **own)
+    assert trained.settings is not None
+    return trained.agent, trained.features, trained.settings
+
+
+def load_trained(
+    checkpoint: Path, model: type[Agent] | None = None, features: Given = None, frozen: bool = False, **own: Any
+) -> TrainedAgent:
     """Load an agent that was trained on a log.
 
     Args:
@@ -44,9 +78,6 @@ def load(
         features: the function that computes features of one's own, or its path ``my_module:function``.
         frozen: whether the agent only chooses, so that an optimiser of one's own need not be given again.
         own: settings that a checkpoint does not store because they are objects, such as ``exploration`` and ``design``.
-
-    Returns:
-        the agent, its features, and the settings it was trained with (``candidates`` and ``arms``).
     """
     stored = read_checkpoint(checkpoint)
     name = stored_name(checkpoint, stored)
@@ -62,10 +93,11 @@ def load(
             raise InputError(f"{checkpoint} holds an agent that was not trained on a log: it has no features of a log.")
         fitted = features_from_state(environment["features"], features)
         settings = {name: environment["settings"][name] for name in ("candidates", "arms")}
-    return from_checkpoint(chosen, checkpoint, stored, own, frozen), fitted, settings
+        learned = LearnedRows.from_state(environment)
+    return TrainedAgent(from_checkpoint(chosen, checkpoint, stored, own, frozen), fitted, settings, learned)
 
 
-def evaluate(
+def evaluate_agent(
     agent: Agent,
     features: Features,
     log: Log,
@@ -98,7 +130,7 @@ def measure(
     processes: Processes = ONE,
 ) -> Evaluation:
     """Run the agent over the log once, sharded over the processes."""
-    evaluation = Evaluation(agent, features, log.rows, draws if agent.draws_choices else 1)
+    evaluation = Evaluation(agent, features, log.rows, draws if agent.draws_choices else 1, log.first_row)
     trainer = processes.trainer(progress)
     with ending_together(trainer):
         trainer.test(evaluation, LogData(log, features, settings, agent.replicas), verbose=False)
@@ -118,17 +150,12 @@ def describe(evaluation: Evaluation, log: Log, settings: ReplaySettings) -> dict
         exact = exact_ctr(agent, features, world, settings.protocol, settings.arms, draws=200).tolist()
     replicas = []
     for replica, counts in enumerate(rejected(evaluation, log)):
-        row: dict[str, Any] = {"replica": replica, **agent.settings.of(replica)}
-        for name, estimate in results.items():
-            value, low, high = (float(part[replica]) for part in estimate)
-            row |= {name: _number(value), f"{name}_low": _number(low), f"{name}_high": _number(high)}
+        row = {"replica": replica, **agent.settings.of(replica), **replica_estimates(results, replica)}
         if evaluation.draws > 1:
             row["ips_monte_carlo_error"] = float(monte_carlo_error(evaluation.totals())[replica])
         if exact is not None:
-            row["exact"] = _number(exact[replica])
+            row["exact"] = plain_number(exact[replica])
         replicas.append({**row, "diverged_at": int(agent.diverged_at[replica]) or None, **counts})
-    counted = log.statistics
-    about = {"path": str(log.path), "events": counted.rows, "clicks": counted.clicks, "ctr": counted.ctr}
     shown = {
         "candidates": settings.protocol,
         "arms": settings.arms,
@@ -137,7 +164,7 @@ def describe(evaluation: Evaluation, log: Log, settings: ReplaySettings) -> dict
     }
     result = {
         "agent": agent.name,
-        "log": about,
+        "log": about_log(log),
         **shown,
         "level": CLICK_LEVEL,
         "draws": evaluation.draws,
@@ -156,11 +183,7 @@ def _notes(result: dict[str, Any], evaluation: Evaluation, log: Log) -> list[str
     diverged = [str(row["replica"]) for row in result["replicas"] if row["diverged_at"]]
     if diverged:
         notes.append(f"TrainNN diverged in replica {', '.join(diverged)}.")
-    clicks = min((row["match"] or 0) * row["accepted"] for row in result["replicas"])
-    if clicks < 10:
-        notes.append(
-            f"A replica matched only {clicks:.0f} clicks: its bootstrap intervals are too narrow; Wilson's are not."
-        )
+    notes += few_clicks_note(result["replicas"], "A replica")
     idle = evaluation.trainer.world_size - len(log.groups)
     if idle > 0:
         notes.append(f"{idle} processes had nothing to do: the log has only {len(log.groups)} row groups.")
@@ -178,13 +201,7 @@ def _notes(result: dict[str, Any], evaluation: Evaluation, log: Log) -> list[str
     if "exact" in counted:
         sets = f"the {result['arms']} items of highest affinity" if result["candidates"] == "affinity" else "such sets"
         notes.append(f"The log is simulated: exact is the agent's true CTR in that world, choosing from {sets}.")
-    if counted["ips"] is None:
-        notes.append("IPS needs propensities, and some are missing in this log.")
-    floor = floor_note(result["propensity_floor"], log.statistics)
-    if floor:
-        notes.append(f"Match estimator: {floor}")
-    if result["propensity_floor"] is None and not log.statistics.uniform:
-        notes.append("The log is not uniform: plain matches favour what it showed often; IPS and SNIPS do not.")
+    notes += propensity_notes(log, result["propensity_floor"])
     if "ips_monte_carlo_error" in counted:
         error = counted["ips_monte_carlo_error"]
         notes.append(
@@ -192,7 +209,3 @@ def _notes(result: dict[str, Any], evaluation: Evaluation, log: Log) -> list[str
             "to IPS."
         )
     return notes
-
-
-def _number(value: float) -> float | None:
-    return None if value != value else value

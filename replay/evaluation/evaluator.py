@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lightning as L
 import torch
@@ -31,8 +31,10 @@ __all__ = [
     "WHOLE_PAIRS",
     "Evaluation",
     "FrozenAgent",
+    "PolicyEvaluation",
     "batch_size",
     "batches",
+    "read_ahead",
     "rejected",
 ]
 
@@ -52,6 +54,8 @@ KEPT_ARMS = 4_000_000
 _EVENTS_AT_ONCE = 256
 """Events of an agent with a choice of its own that are evaluated at once."""
 
+_Read = TypeVar("_Read")
+
 _ARMS_AT_ONCE = 50_000
 """Arms whose features are held in memory at a time."""
 
@@ -70,12 +74,12 @@ def batches(
     def read(group: RowGroup) -> CandidateEvents:
         return CandidateEvents.read(log, group, features, setting)[0]
 
-    for whole in _ahead(read, log.groups if groups is None else groups):
+    for whole in read_ahead(read, log.groups if groups is None else groups):
         for start in range(0, len(whole.row), size):
             yield whole.slice(start, start + size)
 
 
-def _ahead(read: Callable[[RowGroup], CandidateEvents], groups: Sequence[RowGroup]) -> Iterator[CandidateEvents]:
+def read_ahead(read: Callable[[RowGroup], _Read], groups: Sequence[RowGroup]) -> Iterator[_Read]:
     """Read each group ahead in a second thread, unless there is one thread to use and no network to wait for."""
     if torch.get_num_threads() == 1 and all(isinstance(group.file, Path) for group in groups):
         yield from map(read, groups)
@@ -227,28 +231,61 @@ class FrozenAgent:
         return torch.cat(parts, dim=1) if parts else self._known[:, :0]
 
 
-class Evaluation(L.LightningModule):
+class PolicyEvaluation(L.LightningModule):
+    """Base class: ``trainer.test`` of a policy on the batches of a log. Its only state is sums.
+
+    Args:
+        replicas: number R of replicas, each of which has estimates of its own.
+        rows: number of rows of the log, or of the part of it that is evaluated.
+        first_row: the first of these rows.
+    """
+
+    def __init__(self, replicas: int, rows: int, first_row: int = 0) -> None:
+        super().__init__()
+        self.replicas = replicas
+        self.estimates = estimates(replicas, rows, first_row, totals=Totals)
+        self.counts = EventCounts()
+
+    def on_test_epoch_start(self) -> None:
+        self.estimates.reset()
+        self.counts.reset()
+
+    def on_test_epoch_end(self) -> None:
+        """Sum over all processes; torchmetrics keeps the results."""
+        self.estimates.compute()
+        self.counts.compute()
+
+    def results(self) -> dict[str, Estimate]:
+        """The estimates by name."""
+        return {name: Estimate(*map(self._of_replicas, self.estimates.compute()[name])) for name in METRICS}
+
+    def totals(self) -> dict[str, Tensor]:
+        """The sums (R,) by name."""
+        computed = self.estimates.compute()
+        return {name: self._of_replicas(value) for name, value in computed.items() if name not in METRICS}
+
+    def _of_replicas(self, value: Tensor) -> Tensor:
+        # torchmetrics squeezes a tensor with one entry to a scalar
+        return value.reshape(self.replicas)
+
+
+class Evaluation(PolicyEvaluation):
     """``trainer.test`` of a frozen agent on the batches of a log.
 
     Args:
         agent: the agent; all of its replicas are evaluated.
         features: the features it was trained with.
-        rows: number of rows of the log.
+        rows: number of rows of the log, or of the part of it that is evaluated.
         draws: number of Monte Carlo draws for the action probabilities of a Thompson agent.
+        first_row: the first of these rows.
     """
 
-    def __init__(self, agent: Agent, features: Features, rows: int, draws: int = 1) -> None:
-        super().__init__()
+    def __init__(self, agent: Agent, features: Features, rows: int, draws: int = 1, first_row: int = 0) -> None:
+        super().__init__(agent.replicas, rows, first_row)
         self.agent, self.features, self.draws = agent, features, draws
-        self.estimates = estimates(agent.replicas, rows, totals=Totals)
-        self.counts = EventCounts()
 
     def on_test_start(self) -> None:
         self.frozen = FrozenAgent(self.agent, self.features)
-
-    def on_test_epoch_start(self) -> None:
-        self.estimates.reset()
-        self.counts.reset()
 
     @torch.inference_mode()
     def test_step(self, batch: CandidateEvents, batch_idx: int) -> None:
@@ -267,26 +304,8 @@ class Evaluation(L.LightningModule):
         self.estimates.update(batch.row, batch.click, match, batch.kept, weight, spread)
         self.counts.update(batch.logged, batch.kept, self.frozen.unknown(batch))
 
-    def on_test_epoch_end(self) -> None:
-        """Sum over all processes; torchmetrics keeps the results."""
-        self.estimates.compute()
-        self.counts.compute()
 
-    def results(self) -> dict[str, Estimate]:
-        """The estimates by name."""
-        return {name: Estimate(*map(self._of_replicas, self.estimates.compute()[name])) for name in METRICS}
-
-    def totals(self) -> dict[str, Tensor]:
-        """The sums (R,) by name."""
-        computed = self.estimates.compute()
-        return {name: self._of_replicas(value) for name, value in computed.items() if name not in METRICS}
-
-    def _of_replicas(self, value: Tensor) -> Tensor:
-        # torchmetrics squeezes a tensor with one entry to a scalar
-        return value.reshape(self.agent.replicas)
-
-
-def rejected(evaluation: Evaluation, log: Log) -> Sequence[dict[str, Any]]:
+def rejected(evaluation: PolicyEvaluation, log: Log) -> Sequence[dict[str, Any]]:
     """For each replica the numbers of events accepted, seen and rejected, by reason."""
     totals, counts = evaluation.totals(), evaluation.counts.compute()
     seen = {int(number) for number in totals["events"]}

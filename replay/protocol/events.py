@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from replay.logs.reader import Log, RowGroup
+from replay.logs.reader import Events, Log, RowGroup
 from replay.protocol.candidates import Protocol, candidates
 from replay.protocol.features import Encoded, Features
 from replay.protocol.rejection import kept
@@ -56,6 +56,13 @@ class CandidateEvents(NamedTuple):
         """All events of a row group, and how their context was encoded."""
         # A process with a single torch thread also reads with a single thread.
         events = log.events(group, use_threads=torch.get_num_threads() > 1)
+        return cls.show(log, group, events, features, settings)
+
+    @classmethod
+    def show(
+        cls, log: Log, group: RowGroup, events: Events, features: Features, settings: ReplaySettings
+    ) -> tuple["CandidateEvents", Encoded]:
+        """The events of a row group, which have been read, as an agent with these features sees them."""
         arms = candidates(events, settings.protocol, settings.arms, log, settings.seed)
         encoded = features.encode(log, events, arms)
         row = torch.arange(events.rows.start, events.rows.stop, device="cpu")

@@ -10,7 +10,9 @@ The events that are kept look as if they had been logged uniformly. Of a uniform
 
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nl_lightning.core.errors import InputError
@@ -18,7 +20,7 @@ from nl_lightning.core.rng import Stream, row_numbers
 from replay.logs.reader import Events, Log, RowGroup
 from replay.logs.statistics import LogStatistics
 
-__all__ = ["RULES", "Rule", "check_rule", "floor_note", "kept"]
+__all__ = ["RULES", "Rule", "check_rule", "floor_note", "kept", "kept_rows"]
 
 
 Rule = Literal["propensity", "match", "biased-match"]
@@ -61,15 +63,17 @@ def check_rule(rule: Rule, floor: float | None, log: Log) -> float | None:
 
 def kept(events: Events, c: float | None, seed: int, group: RowGroup) -> Tensor:
     """(N,): whether u < c / p, for a uniform number u of each event. Where p < c, the event is always kept."""
-    if c is None:
-        return torch.ones(len(events.rows), dtype=torch.bool, device="cpu")
-    propensity = torch.from_numpy(events.propensity)
-    missing = propensity.isnan()
-    if missing.any():
-        row = events.rows[int(missing.int().argmax())]
+    if c is not None and np.isnan(events.propensity).any():
+        row = events.rows[int(np.isnan(events.propensity).argmax())]
         raise InputError(f"{group}: the event in row {row} has no propensity, which rejection: propensity needs.")
-    uniform = row_numbers(events.rows, 1, seed, Stream.REJECTION).squeeze(1)
-    return uniform < c / propensity
+    return kept_rows(events.rows, events.propensity, c, seed)
+
+
+def kept_rows(rows: range, propensity: NDArray[np.float64], c: float | None, seed: int) -> Tensor:
+    """(N,): as ``kept``, for rows of a log whose propensities are known."""
+    if c is None:
+        return torch.ones(len(rows), dtype=torch.bool, device="cpu")
+    return row_numbers(rows, 1, seed, Stream.REJECTION).squeeze(1) < c / torch.from_numpy(propensity)
 
 
 def floor_note(c: float | None, statistics: LogStatistics) -> str | None:

@@ -249,7 +249,7 @@ def commands() -> Iterator[Attack]:
         ("simulate", "x", "--rows=ten"): ("--rows must be a whole number",),
         ("simulate", "x", "--rows=3", "--item=2"): ("Did you mean --items?",),
         ("simulate", "x", "--rows=3", "--policy=unifrm"): ("Did you mean uniform?",),
-        ("evaluate",): ("--checkpoint is needed",),
+        ("evaluate",): ("--checkpoint is needed, or --policy",),
         ("evaluate", "--checkpoint=x", "--candidates=al"): ("Did you mean all?",),
         ("convert", "x", "y", "--on-error=skp"): ("Did you mean skip?",),
     }.items():

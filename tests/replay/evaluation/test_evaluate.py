@@ -17,7 +17,7 @@ from nl_lightning.core.errors import InputError
 from replay.__main__ import main
 from replay.evaluation import evaluator
 from replay.evaluation.estimators import BLOCKS, IPS, estimates
-from replay.evaluation.evaluate import evaluate
+from replay.evaluation.evaluate import evaluate_agent
 from replay.evaluation.evaluator import Evaluation, FrozenAgent, batches
 from replay.evaluation.obp import AgentPolicy, LogDataset, action_distribution, off_policy_estimates
 from replay.formats.convert import convert_log
@@ -76,7 +76,7 @@ def test_estimates_are_those_of_the_twin(name: str, protocol: Protocol, arms: in
     c = rejection.check_rule("propensity", 0.02, log)
     setting = ReplaySettings(protocol, arms, c, seed=1)
     draws = 6 if agent.exploration.stochastic else 1
-    result = evaluate(agent, ObdFeatures.fit(log), log, setting, draws)
+    result = evaluate_agent(agent, ObdFeatures.fit(log), log, setting, draws)
     picked = one_by_one(agent, log, setting, draws)
     kept = torch.cat([rejection.kept(log.events(group), c, 1, group) for group in log.groups]).numpy()
     click, p = events["click"].to_numpy(), events["propensity_score"].to_numpy()
@@ -122,7 +122,7 @@ def test_monte_carlo_error_is_what_it_says(log: Log) -> None:
     for seed in range(60):
         agent = trained("NeuralLog-TS-2", log)
         agent.noise.seeds = [1000 + seed]
-        row = evaluate(agent, features, log, setting, draws=5)["replicas"][0]
+        row = evaluate_agent(agent, features, log, setting, draws=5)["replicas"][0]
         values.append(row["ips"])
         errors.append(row["ips_monte_carlo_error"])
     assert 0.75 < np.std(values, ddof=1) / np.sqrt(np.mean(np.square(errors))) < 1.25
@@ -133,7 +133,7 @@ def test_monte_carlo_error_is_what_it_says(log: Log) -> None:
 def test_streaming_numbers_are_obps(name: str, protocol: Protocol, arms: int, bundled: Log) -> None:
     agent, features = trained(name, bundled), ObdFeatures.fit(bundled)
     draws, setting = 4 if agent.exploration.stochastic else 1, ReplaySettings(protocol, arms, None, 0)
-    ours = evaluate(agent, features, bundled, setting, draws)["replicas"][0]
+    ours = evaluate_agent(agent, features, bundled, setting, draws)["replicas"][0]
     theirs = off_policy_estimates(agent, features, bundled, setting, draws)
     assert set(theirs["estimates"]) == {"dm", "ipw", "snipw", "dr", *([] if agent.exploration.stochastic else ["rm"])}
     values = {estimator: row["value"] for estimator, row in theirs["estimates"].items()}
@@ -292,7 +292,7 @@ def test_a_log_without_propensities_has_no_ips(log: Log, tmp_path: Path) -> None
     with pytest.raises(InputError, match="row group 0: the event in row 0 has no propensity, which rejection"):
         rejection.kept(strange.events(strange.groups[0]), 0.1, 0, strange.groups[0])
     agent, features = trained("NeuralLog-UCB-2", log), ObdFeatures.fit(log)
-    result = evaluate(agent, features, strange, ReplaySettings("affinity", 5, None, 0))
+    result = evaluate_agent(agent, features, strange, ReplaySettings("affinity", 5, None, 0))
     assert result["replicas"][0]["ips"] is None
     assert result["replicas"][0]["match"] > 0
     assert any("IPS needs propensities" in note for note in result["notes"])

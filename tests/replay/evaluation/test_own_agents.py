@@ -13,7 +13,7 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.rollout.data import BanditData
 from replay import Log, ReplayLog
 from replay.__main__ import main
-from replay.evaluation.evaluate import evaluate, load
+from replay.evaluation.evaluate import evaluate_agent, load
 from replay.protocol.events import ReplaySettings
 from replay.simulation.simulated_world import SimulatedWorld
 from tests.support import own_agents
@@ -54,7 +54,7 @@ def test_the_command_evaluates_an_agent_of_the_current_directory(
     assert "Patient-UCB, frozen, on 800 events" in output
     result = json.loads((tmp_path / "result.json").read_text())
     settings = ReplaySettings("all", 12, 1 / 12, 0)
-    expected = evaluate(agent, load(checkpoint, PatientUCB)[1], log, settings)
+    expected = evaluate_agent(agent, load(checkpoint, PatientUCB)[1], log, settings)
     assert result["replicas"] == json.loads(json.dumps(expected["replicas"]))
 
 

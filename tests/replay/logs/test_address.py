@@ -13,7 +13,7 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.rollout.data import BanditData
 from replay import ReplayLog
 from replay.__main__ import main
-from replay.evaluation.evaluate import evaluate
+from replay.evaluation.evaluate import evaluate_agent
 from replay.logs.address import RemotePath, address
 from replay.logs.reader import Log
 from replay.protocol.events import ReplaySettings
@@ -51,7 +51,7 @@ def test_a_remote_log_is_the_same_log(log: Log) -> None:
         assert ours[1:] == theirs[1:]
         assert log.read(ours).equals(remote.read(theirs))
     agent, setting = NeuralLogUCB2(42), ReplaySettings("affinity", 5, None, 0)
-    found = [evaluate(agent, ObdFeatures.fit(where), where, setting) for where in (log, remote)]
+    found = [evaluate_agent(agent, ObdFeatures.fit(where), where, setting) for where in (log, remote)]
     assert found[1]["log"].pop("path") == REMOTE
     found[0]["log"].pop("path")
     assert found[0] == found[1]

@@ -1,0 +1,138 @@
+"""Evaluate policies of any kind on a log, several of them in one pass."""
+
+import warnings
+from collections.abc import Mapping
+from copy import copy
+from typing import Any, NamedTuple
+
+import lightning as L
+
+from nl_lightning.core.statistics import CLICK_LEVEL
+from nl_lightning.core.whole import check_whole
+from replay.evaluation.contenders import AgentContender, Comparison, ComparisonData, Contender, PolicyContender
+from replay.evaluation.description import about_log, estimated_note, propensity_notes
+from replay.evaluation.evaluate import DRAWS, TrainedAgent
+from replay.evaluation.policies import Policy
+from replay.evaluation.processes import ONE, Processes, ending_together
+from replay.evaluation.resolve import as_policies
+from replay.evaluation.result import Result
+from replay.logs.address import Address
+from replay.logs.reader import Log
+from replay.protocol.candidates import Protocol, check_protocol, default_protocol
+from replay.protocol.events import ReplaySettings
+from replay.protocol.features import Features
+from replay.protocol.rejection import Rule, check_rule
+
+__all__ = ["EvaluationSettings", "compare", "evaluate"]
+
+_ARMS = 5
+"""Arms of a round for an agent whose settings are not known, as in ``ReplayLog``."""
+
+
+class EvaluationSettings(NamedTuple):
+    """How policies are evaluated."""
+
+    candidates: Protocol | None = None
+    """what an event offers to an agent; None: as in training. Other policies choose among all candidates."""
+    arms: int | None = None
+    """number of arms that an event offers to an agent; None: as in training"""
+    rejection: Rule = "propensity"
+    """which events the match estimator uses"""
+    propensity_floor: float | None = None
+    draws: int = DRAWS
+    """Monte Carlo draws for the action probabilities of a Thompson agent"""
+    seed: int = 0
+    """of the policies' choices, of drawn candidates and of the propensity correction"""
+
+    def of_agent(self, log: Log, trained: TrainedAgent, c: float | None) -> ReplaySettings:
+        """How events are shown to an agent; what is not set is as in training."""
+        check_whole(0, seed=self.seed)
+        check_whole(2, draws=self.draws)
+        before = trained.settings or {"candidates": default_protocol(log), "arms": _ARMS}
+        protocol = self.candidates or before["candidates"]
+        arms = min(before["arms"], log.n_items) if self.arms is None else self.arms
+        return ReplaySettings(protocol, check_protocol(protocol, arms, log), c, self.seed)
+
+
+def evaluate(
+    log: Log | str | Address,
+    policy: Any,
+    rows: str | None = None,
+    *,
+    features: Features | None = None,
+    candidates: Protocol | None = None,
+    arms: int | None = None,
+    rejection: Rule = "propensity",
+    propensity_floor: float | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+    progress: bool = False,
+    processes: Processes = ONE,
+) -> Result:
+    """Estimate what a policy would have earned on a log, and how certain that is.
+
+    Args:
+        log: the log, or its directory.
+        policy: ``"logged"`` (the logging policy itself), ``"uniform"``, ``"best-fixed"`` (the best single action,
+            chosen on other rows than it is evaluated on), ``"column:NAME"`` (a column of the log with another system's
+            choices or probabilities), a function, as an object or as ``"module:function"``, that maps a DataFrame of N
+            events to their probabilities (N, actions) over ``log.actions``, a ``Policy``, an agent, a pair of an agent
+            and its features, or an agent's checkpoint. A dict or a list of these compares them in one pass over the
+            log.
+        rows: the part of the log to evaluate on, like ``"5000:"``; None for all of it.
+        features: the features that an agent was trained with.
+        candidates: what an event offers to an agent (default: as in training). Other policies choose among all
+            candidates of the event.
+        arms: number of arms that an event offers to an agent (default: as in training).
+        rejection: which events the match estimator uses.
+        propensity_floor: the constant c of the propensity correction (default: the smallest propensity).
+        draws: Monte Carlo draws for the action probabilities of a Thompson agent.
+        seed: seed of the policies' choices, of drawn candidates and of the propensity correction.
+        progress: whether to show a progress bar.
+        processes: the devices to evaluate on.
+    """
+    whole = log if isinstance(log, Log) else Log(log)
+    settings = EvaluationSettings(candidates, arms, rejection, propensity_floor, draws, seed)
+    asked, several = as_policies(policy, features)
+    result = compare(whole.part(rows), asked, settings, processes.trainer(progress))
+    result.several = several
+    for warning in result.warnings:
+        warnings.warn(warning, stacklevel=2)
+    return result
+
+
+def compare(
+    log: Log,
+    policies: Mapping[str, Policy | TrainedAgent],
+    settings: EvaluationSettings,
+    trainer: L.Trainer,
+) -> Result:
+    """Evaluate policies, given by name, on a log or a part of one. The result is the same in every process."""
+    check_whole(0, seed=settings.seed)
+    corrected = any(isinstance(each, TrainedAgent) or each.corrected for each in policies.values())
+    c = check_rule(settings.rejection, settings.propensity_floor, log) if corrected else None
+    contenders: list[Contender] = []
+    for name, each in policies.items():
+        if isinstance(each, TrainedAgent):
+            each.features.check(log)
+            contenders.append(AgentContender(name, each, log, settings.of_agent(log, each, c), settings.draws))
+        else:
+            # the caller's object stays as it is
+            own = copy(each)
+            own.name = name
+            own.prepare(log)
+            contenders.append(PolicyContender(own, log, c, settings.seed))
+    comparison = Comparison([contender.evaluation for contender in contenders])
+    with ending_together(trainer):
+        trainer.test(comparison, ComparisonData(log, contenders), verbose=False)
+    described = [contender.describe(log) for contender in contenders]
+    notes = propensity_notes(log, c) if corrected else estimated_note(log)
+    if "world" in log.description and any("exact" in each["replicas"][0] for each in described):
+        notes.append("The log is simulated: exact is the true CTR in that world.")
+    learned = [
+        each.learned.warning(log, name)
+        for name, each in policies.items()
+        if isinstance(each, TrainedAgent) and each.learned is not None
+    ]
+    loud = [warning for warning in learned if warning]
+    return Result(about_log(log), CLICK_LEVEL, c, settings.seed, described, notes, loud)

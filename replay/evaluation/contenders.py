@@ -1,0 +1,234 @@
+"""Several policies on one log in one pass: each row group is read once, and every policy is asked about it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import lightning as L
+import pandas as pd
+import torch
+from torch import nn
+
+from replay.evaluation.description import FEW_CLICKS, propensity_notes, replica_estimates
+from replay.evaluation.evaluate import TrainedAgent, describe
+from replay.evaluation.evaluator import (
+    SCORES_AT_ONCE,
+    Evaluation,
+    PolicyEvaluation,
+    batch_size,
+    read_ahead,
+    rejected,
+)
+from replay.evaluation.policies import EventBatch, LoggedPolicy, Policy, UniformPolicy
+from replay.evaluation.shards import partition
+from replay.logs.reader import Events, Log, RowGroup
+from replay.protocol.events import CandidateEvents, ReplaySettings
+from replay.protocol.rejection import kept_rows
+
+__all__ = [
+    "AgentContender",
+    "Batch",
+    "Comparison",
+    "ComparisonData",
+    "Contender",
+    "GroupRead",
+    "PolicyContender",
+    "ProbabilityEvaluation",
+]
+
+_EVENTS_AT_ONCE = 16_384
+"""Most events that a policy is asked about at once."""
+
+
+class GroupRead(NamedTuple):
+    """What is read of a row group, once for all policies."""
+
+    group: RowGroup
+    events: Events
+    frame: pd.DataFrame | None
+
+
+Batch = CandidateEvents | EventBatch
+
+
+class Contender(ABC):
+    """A policy in a comparison: what it takes from a row group, its estimates, and what is said of it."""
+
+    evaluation: PolicyEvaluation
+    size: int
+    """events per batch"""
+    needs_frame = False
+
+    @abstractmethod
+    def batches(self, read: GroupRead) -> Iterator[Batch]:
+        """The events of a row group, ``size`` at a time."""
+
+    @abstractmethod
+    def describe(self, log: Log) -> dict[str, Any]:
+        """The result as JSON: estimates and counts of each replica, and notes."""
+
+
+class AgentContender(Contender):
+    """A frozen agent, which is asked about the same batches as if it were alone.
+
+    Args:
+        name: what results call it.
+        trained: the agent and its features.
+        log: the log, or a part of one.
+        settings: how events are shown to it.
+        draws: Monte Carlo draws for the action probabilities of a Thompson agent.
+    """
+
+    def __init__(self, name: str, trained: TrainedAgent, log: Log, settings: ReplaySettings, draws: int) -> None:
+        agent, features = trained.agent, trained.features
+        self.name, self.log, self.features, self.settings = name, log, features, settings
+        self.size = batch_size(settings, agent.replicas)
+        draws = draws if agent.draws_choices else 1
+        self.evaluation = Evaluation(agent, features, log.rows, draws, log.first_row)
+
+    def batches(self, read: GroupRead) -> Iterator[Batch]:
+        whole = CandidateEvents.show(self.log, read.group, read.events, self.features, self.settings)[0]
+        for start in range(0, read.group.rows, self.size):
+            yield whole.slice(start, start + self.size)
+
+    def describe(self, log: Log) -> dict[str, Any]:
+        assert isinstance(self.evaluation, Evaluation)
+        described = describe(self.evaluation, log, self.settings)
+        shared = ("log", "level", "propensity_floor", "seed")
+        own = {name: value for name, value in described.items() if name not in shared}
+        general = propensity_notes(log, self.settings.c)
+        return {"policy": self.name, **own, "notes": [note for note in own["notes"] if note not in general]}
+
+
+class PolicyContender(Contender):
+    """A policy that gives probabilities.
+
+    Args:
+        policy: the policy, prepared for the log.
+        log: the log, or a part of one.
+        c: constant of the propensity correction, None without it.
+        seed: seed of its choices and of the propensity correction.
+    """
+
+    def __init__(self, policy: Policy, log: Log, c: float | None, seed: int) -> None:
+        self.policy, self.log, self.needs_frame = policy, log, policy.needs_frame
+        self.size = min(_EVENTS_AT_ONCE, max(1, SCORES_AT_ONCE // log.n_items))
+        self.evaluation = ProbabilityEvaluation(policy, log, c if policy.corrected else None, seed)
+
+    def batches(self, read: GroupRead) -> Iterator[Batch]:
+        for start in range(0, read.group.rows, self.size):
+            yield EventBatch(self.log, read.events, read.frame, start, min(start + self.size, read.group.rows))
+
+    def describe(self, log: Log) -> dict[str, Any]:
+        policy, results = self.policy, self.evaluation.results()
+        (counts,) = rejected(self.evaluation, log)
+        row: dict[str, Any] = {"replica": 0, **replica_estimates(results, 0)}
+        # the true values of a simulated world
+        exact = {LoggedPolicy: "logging", UniformPolicy: "uniform"}.get(type(policy))
+        if exact and "world" in log.description:
+            row["exact"] = log.description["world"]["ctr"][exact]
+        row |= counts
+        reasons = ", ".join(f"{number:,} {why}" for why, number in counts["rejected"].items())
+        accepted = f"{counts['accepted']:,} of {counts['seen']:,} events accepted; rejected: {reasons}."
+        notes = [*policy.notes, accepted]
+        # weights that vary are worth fewer events: (sum w)^2 / sum w^2 of them
+        clicks = (row["snips"] or 0.0) * (row["effective_sample_size"] or 0.0)
+        if clicks < FEW_CLICKS:
+            notes.append(f"The weighted events are worth only {clicks:.1f} clicks: bootstrap intervals are too narrow.")
+        return {"policy": policy.name, "replicas": [row], "notes": notes}
+
+
+class ProbabilityEvaluation(PolicyEvaluation):
+    """``trainer.test`` of a policy that gives probabilities. They are exact, so there is no Monte Carlo error."""
+
+    def __init__(self, policy: Policy, log: Log, c: float | None, seed: int) -> None:
+        super().__init__(1, log.rows, log.first_row)
+        self.policy, self.c, self.seed = policy, c, seed
+
+    def test_step(self, batch: EventBatch, batch_idx: int) -> None:
+        decided = self.policy.decide(batch, self.seed)
+        stays = kept_rows(batch.rows, batch.propensity, self.c, self.seed)
+        columns = (batch.click, decided.match[None], decided.weight[None], decided.logged)
+        click, match, weight, logged = (torch.from_numpy(column).to(self.device) for column in columns)
+        row = torch.arange(batch.rows.start, batch.rows.stop, device=self.device)
+        stays = stays.to(self.device)
+        self.estimates.update(row, click, match, stays, weight, torch.zeros_like(weight))
+        self.counts.update(logged.long() - 1, stays, torch.zeros(0, dtype=torch.bool, device=self.device))
+
+
+class _PolicyBatch:
+    """A batch and the number of the policy that is asked. Lightning leaves it as it is, since it is no collection."""
+
+    def __init__(self, policy: int, events: Batch) -> None:
+        self.policy, self.events = policy, events
+
+
+class Comparison(L.LightningModule):
+    """``trainer.test`` of several policies."""
+
+    def __init__(self, evaluations: Sequence[PolicyEvaluation]) -> None:
+        super().__init__()
+        self.evaluations = nn.ModuleList(evaluations)
+
+    def _each(self) -> Iterator[PolicyEvaluation]:
+        for evaluation in self.evaluations:
+            assert isinstance(evaluation, PolicyEvaluation)
+            yield evaluation
+
+    def on_test_start(self) -> None:
+        for evaluation in self._each():
+            evaluation.trainer = self.trainer
+            evaluation.on_test_start()
+
+    def on_test_epoch_start(self) -> None:
+        for evaluation in self._each():
+            evaluation.on_test_epoch_start()
+
+    def test_step(self, batch: _PolicyBatch | None, batch_idx: int) -> None:
+        if batch is None:
+            # the shard of a process without row groups
+            return
+        events = batch.events
+        if isinstance(events, CandidateEvents):
+            events = CandidateEvents(*(column.to(self.device) for column in events))
+        self.evaluations[batch.policy].test_step(events, batch_idx)  # type: ignore[operator]
+
+    def on_test_epoch_end(self) -> None:
+        for evaluation in self._each():
+            evaluation.on_test_epoch_end()
+
+
+class ComparisonData(L.LightningDataModule):
+    """The batches of a log for a ``Comparison``, sharded over the trainer's processes."""
+
+    def __init__(self, log: Log, contenders: Sequence[Contender]) -> None:
+        super().__init__()
+        self.log, self.contenders = log, contenders
+
+    def test_dataloader(self) -> "_ComparisonLoader":
+        rank, parts = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        shard = partition([group.rows for group in self.log.groups], parts)[rank]
+        return _ComparisonLoader(self.log, self.contenders, [self.log.groups[number] for number in shard])
+
+
+class _ComparisonLoader:
+    def __init__(self, log: Log, contenders: Sequence[Contender], groups: Sequence[RowGroup]) -> None:
+        self.log, self.contenders, self.groups = log, contenders, groups
+
+    def __len__(self) -> int:
+        return max(1, sum(-(-group.rows // each.size) for group in self.groups for each in self.contenders))
+
+    def __iter__(self) -> Iterator[_PolicyBatch | None]:
+        if not self.groups:
+            # Lightning skips its loop if there is no batch, and the other processes would wait for this one.
+            yield None
+        shows = any(each.needs_frame for each in self.contenders)
+
+        def read(group: RowGroup) -> GroupRead:
+            events = self.log.events(group, use_threads=torch.get_num_threads() > 1)
+            return GroupRead(group, events, self.log.frame(group) if shows else None)
+
+        for found in read_ahead(read, self.groups):
+            for number, contender in enumerate(self.contenders):
+                for events in contender.batches(found):
+                    yield _PolicyBatch(number, events)

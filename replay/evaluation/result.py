@@ -1,0 +1,145 @@
+"""The result of an evaluation: a table to print, a data frame, JSON."""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from replay.evaluation.estimators import METRICS
+
+__all__ = ["Result", "estimates_table"]
+
+_WIDTH = 140
+"""Characters of a line where a result is turned into text."""
+
+
+class Result:
+    """Estimates of what policies would have earned on a log. It prints as a table.
+
+    Attributes:
+        log: the log, or the part of it: path, events, clicks, ctr, rows.
+        level: level of the intervals.
+        propensity_floor: the constant c of the propensity correction of the match estimator, None without it.
+        seed: seed of choices and of the propensity correction.
+        policies: of each policy its name (``policy``), the estimates of its replicas and its notes.
+        warnings: sentences that must not be overlooked; they are also the first notes.
+        several: whether a data frame names the policy even if there is only one.
+    """
+
+    def __init__(
+        self,
+        log: Mapping[str, Any],
+        level: float,
+        propensity_floor: float | None,
+        seed: int,
+        policies: Sequence[Mapping[str, Any]],
+        notes: Sequence[str] = (),
+        warnings: Sequence[str] = (),
+    ) -> None:
+        self.log, self.level, self.propensity_floor, self.seed = dict(log), level, propensity_floor, seed
+        self.policies = [dict(policy) for policy in policies]
+        self.warnings = list(warnings)
+        self.several = len(self.policies) > 1
+        self._notes = list(notes)
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know about the estimates, in sentences."""
+        several = len(self.policies) > 1
+        own = [f"{each['policy']}: {note}" if several else note for each in self.policies for note in each["notes"]]
+        return [*self.warnings, *self._notes, *own]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole result as plain values, which JSON can hold."""
+        about = {"log": self.log, "propensity_floor": self.propensity_floor, "seed": self.seed, "level": self.level}
+        return {**about, "policies": self.policies, "notes": self.notes}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row per estimate (match, ips, snips, ...), with the columns value, low and high.
+
+        If several policies were asked for, the first level of the index is the policy; if any of them has several
+        replicas, there is a level for these as well. ``exact``, the true value, is there for simulated logs.
+        """
+        found = [
+            (
+                (policy["policy"], replica["replica"], name),
+                [replica.get(f"{name}{end}") for end in ("", "_low", "_high")],
+            )
+            for policy in self.policies
+            for replica in policy["replicas"]
+            for name in (*METRICS, "exact")
+            if name in replica
+        ]
+        levels = ["policy", "replica", "estimator"]
+        frame = pd.DataFrame(
+            [values for _, values in found],
+            index=pd.MultiIndex.from_tuples([key for key, _ in found], names=levels),
+            columns=["value", "low", "high"],
+            dtype=float,
+        )
+        unused = [] if self.several else ["policy"]
+        unused += [] if any(len(policy["replicas"]) > 1 for policy in self.policies) else ["replica"]
+        return frame.droplevel(unused) if unused else frame
+
+    def table(self) -> Table:
+        """The estimates as a table of rich, a row per policy and replica."""
+        rows = [
+            (policy["policy"] + (f"\nreplica {row['replica']}" if len(policy["replicas"]) > 1 else ""), row)
+            for policy in self.policies
+            for row in policy["replicas"]
+        ]
+        return estimates_table(self.log, self.level, "policy", rows)
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
+        console.print(self.table())
+        for note in self.notes:
+            console.print(note, markup=False, highlight=False)
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue().rstrip("\n")
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<li>{_escaped(note)}</li>" for note in self.notes)
+        return f"{self.to_pandas().to_html()}<ul>{notes}</ul>"
+
+
+def estimates_table(
+    log: Mapping[str, Any],
+    level: float,
+    head: str,
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    title: str = "Estimates",
+) -> Table:
+    """A table with one row per pair of a label, under ``head``, and the estimates of a replica."""
+    rows = list(rows)
+    on = f"{log['events']:,} events with {log['clicks']:,} clicks"
+    estimated = "; propensities are estimated" if log["logging"] == "estimated" else ""
+    shown = Table(title=f"{title} on {on}; {level:.0%} intervals{estimated}", title_justify="left")
+    exact = ["exact"] if any("exact" in row for _, row in rows) else []
+    shown.add_column(head, justify="left" if head == "policy" else "right", overflow="fold")
+    for name in ("match CTR", "IPS", "SNIPS", "accepted", "eff. size", *exact):
+        shown.add_column(name, justify="right")
+    for label, row in rows:
+        cells = [
+            f"{_digits(row[n])}\n{_digits(row[n + '_low'])} to {_digits(row[n + '_high'])}" for n in list(METRICS)[:3]
+        ]
+        size = row["effective_sample_size"]
+        truth = [_digits(row.get(name)) for name in exact]
+        shown.add_row(
+            escape(label), *cells, f"{row['acceptance']:.2%}", "-" if size is None else f"{size:,.0f}", *truth
+        )
+    return shown
+
+
+def _digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")
