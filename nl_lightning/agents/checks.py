@@ -76,7 +76,7 @@ def warn_of_size(agent: Any, network: Any, width: int, depth: int) -> None:
     """Say that ``width`` and ``depth`` are given to an agent that has no use for them."""
     if (agent.linear or network is not None) and (width, depth) != (20, 2):
         what = f"{agent.name} is linear" if agent.linear else "The network is your own"
-        rank_zero_warn(f"{what}: width and depth have no effect.")
+        rank_zero_warn(f"{what}: width and depth have no effect.", stacklevel=5)
 
 
 def check_size(agent: Any, network: Any, width: int, depth: int) -> None:

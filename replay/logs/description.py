@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.whole import is_whole
 from replay.logs.address import Address, list_files, open_parquet
-from replay.logs.layout import EVENTS_FILES, FORMAT, ITEMS_FILE, LOG_FILE, VERSION
+from replay.logs.layout import EVENTS_FILES, FORMAT, ITEMS_FILE, LOG_FILE, VERSION, listed
 from replay.logs.schema import Schema
 
 __all__ = ["check_files", "read_description"]
@@ -228,7 +228,7 @@ def _contradictions(log: dict[str, Any]) -> Iterator[_Fault]:
     for group, columns in _columns(schema).items():
         unknown = sorted(set(counts[group]) - set(columns))
         if unknown:
-            yield f"contents.{group}", f"columns that the schema names ({', '.join(columns) or 'none'})", unknown[0]
+            yield f"contents.{group}", f"columns that the schema names ({listed(columns) or 'none'})", unknown[0]
     for name in schema.context.categorical:
         if name not in counts["categories"]:
             yield f"contents.categories.{name}", "a value", _NOTHING

@@ -26,6 +26,7 @@ __all__ = [
     "VERSION",
     "check_events",
     "check_items",
+    "listed",
 ]
 
 
@@ -78,8 +79,8 @@ def _check_columns(
     missing = [name for name in expected if name not in found.names]
     if missing:
         raise InputError(
-            f"{file} has no column {_listed(missing)}. Its schema names the columns {_listed(expected)}; "
-            f"this file has {_listed(found.names)}. Was a column renamed? Convert the log again."
+            f"{file} has no column {listed(missing)}. Its schema names the columns {listed(expected)}; "
+            f"this file has {listed(found.names)}. Was a column renamed? Convert the log again."
         )
     for name, number in Counter(found.names).items():
         if number > 1:
@@ -89,7 +90,7 @@ def _check_columns(
         raise InputError(f"{file}, column {name}: expected {words}, got {kind}. Convert the log again.")
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """The first names, for a message."""
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(f"{name:.40}" for name in names[:_MOST_NAMES]) + more
