@@ -16,8 +16,8 @@ from nl_lightning.rollout.data import BanditData
 from replay import Log, ReplayLog
 from replay.evaluation.evaluate import evaluate
 from replay.formats.convert import convert_log
-from replay.formats.table import convert_table
 from replay.formats.obd import sample
+from replay.formats.table import convert_table
 from replay.logs.layout import ROW_GROUP
 from replay.logs.obd import AFFINITY, OBD
 from replay.logs.writer import LogWriter
@@ -135,7 +135,7 @@ def conversion(repeated: int = 20) -> list[Row]:
 
 
 def table_conversion(rows: int = 300_000) -> list[Row]:
-    """Our conversion of a table of one's own, whose actions have to be found first, beside pyarrow's reader and writer."""
+    """Our conversion of a table of one's own, whose actions are found first, beside pyarrow's reader and writer."""
     rng = np.random.default_rng(0)
     columns: dict[str, pa.Array] = {
         "item": pa.array(rng.integers(0, 12, rows)),
