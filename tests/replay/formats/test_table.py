@@ -144,7 +144,7 @@ DAMAGES = [
     ("p", "1.5", "p is 1.5, expected"),
     ("p", "-0.1", "p is -0.1, expected"),
     ("p", "", "p is empty, expected"),
-    ("p", "NaN", "p is empty, expected"),
+    ("p", "NaN", "p is NaN, expected"),
     ("p", "?", r"p is \?, expected"),
     ("item", "d", "item is d, expected one of the event's candidates in shown"),
     ("item", "", "item is empty, expected an action"),
