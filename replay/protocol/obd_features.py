@@ -25,7 +25,7 @@ from nl_lightning.core.whole import is_whole
 from replay.logs.obd import AFFINITY, ITEM_FEATURES, ITEM_NUMBER, MOST_POSITIONS, OBD, POSITION, USER_FEATURES
 from replay.logs.reader import Events, Log
 from replay.protocol.candidates import Candidates, pair_values
-from replay.protocol.features import Encoded, Features, digest
+from replay.protocol.features import Encoded, Features, digest, first_rows
 
 __all__ = ["DIM", "ObdFeatures", "digest"]
 
@@ -76,12 +76,8 @@ class ObdFeatures(Features):
         """Fit on the users of a log, or of its first ``rows`` events, and on its items, in one pass over the log."""
         _check_columns(log)
         counts: dict[tuple[str | None, ...], int] = {}
-        for group in log.groups:
-            if rows is not None and group.first >= rows:
-                break
+        for group in first_rows(log, rows):
             users = log.read(group, USER_FEATURES, use_threads=torch.get_num_threads() > 1)
-            if rows is not None:
-                users = users.slice(0, rows - group.first)
             profiles = users.group_by(list(USER_FEATURES)).aggregate([([], "count_all")])
             columns = [profiles[name].cast(pa.string()).to_pylist() for name in USER_FEATURES]
             for profile, count in zip(zip(*columns, strict=True), profiles["count_all"].to_pylist(), strict=True):
