@@ -97,7 +97,7 @@ def one_by_one(agent: Agent, log: Log, features: Features, protocol: Protocol, a
         ("all", {"candidates": "uniform", "arms": 2, "features": {"numeric": "scale"}}),
         ("plain", {"candidates": "all"}),
     ],
-    ids=str,
+    ids=lambda given: given if isinstance(given, str) else "-".join(given),
 )
 def test_replay_equals_one_event_at_a_time(name: str, log: str, settings: dict[str, Any], logs: dict[str, Log]) -> None:
     data = BanditData(ReplayLog(str(logs[log].path), **settings), 10**6)
