@@ -1,0 +1,36 @@
+"""The examples run, from the table to the picture."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("example")
+    command = [sys.executable, str(EXAMPLES / "own_clicks" / "example.py"), "--rows=12000", f"--directory={directory}"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=directory, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "of the way from today to there" in run.stdout
+    return directory
+
+
+def test_an_agent_that_learned_from_the_table_earns_more_than_the_recommender(results: Path) -> None:
+    found = pd.read_csv(results / "result.csv", index_col=0)
+    assert list(found.index) == ["logged", "uniform", "NeuralLog-UCB-2"]
+    true = found["true"]
+    assert true["uniform"] < true["logged"] < true["NeuralLog-UCB-2"] - 0.04
+
+
+def test_intervals_of_policies_that_do_not_learn_hold_the_truth(results: Path) -> None:
+    found = pd.read_csv(results / "result.csv", index_col=0).loc[["logged", "uniform"]]
+    assert ((found["low"] < found["true"]) & (found["true"] < found["high"])).all()
+
+
+def test_there_is_a_picture(results: Path) -> None:
+    assert (results / "result.png").read_bytes().startswith(b"\x89PNG")
