@@ -103,7 +103,9 @@ class TorchOptimizer(StepRule):
         self.make = make
         trial = self._made(torch.zeros(4, dtype=torch.float64))
         kind = type(trial)
+        defaults = {name: value for name, value in sorted(trial.defaults.items()) if not callable(value)}
         self.name = f"{kind.__module__}.{kind.__qualname__}"
+        self._identity = f"{self.name}({', '.join(f'{name}={value}' for name, value in defaults.items())})"
         self.lr = float(trial.defaults.get("lr", 0.0))
         self._check_entry_by_entry()
 
@@ -115,6 +117,9 @@ class TorchOptimizer(StepRule):
             optimizer.step()
 
         return step
+
+    def identity(self) -> str:
+        return self._identity
 
     def _made(self, theta: Tensor) -> Optimizer:
         try:

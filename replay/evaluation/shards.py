@@ -68,5 +68,5 @@ class ShardLoader:
         if not self.groups:
             # Lightning skips its loop if there is no batch, and the other processes would wait for this one at the end
             # of theirs. An empty shard is therefore one batch without events.
-            yield CandidateEvents.empty(data.features, data.settings.arms)
+            yield CandidateEvents.empty(data.log, data.features, data.settings)
         yield from batches(data.log, data.features, data.settings, data.replicas, self.groups)

@@ -92,7 +92,7 @@ def candidates(events: Events, protocol: Protocol, arms: int, log: Log, seed: in
     items = log.n_items
     n = len(events.item)
     logged_item = torch.from_numpy(events.item)
-    everything = torch.empty(n, 0, dtype=torch.bool)
+    everything = torch.empty(n, 0, dtype=torch.bool, device="cpu")
     if protocol == "all":
         item = torch.arange(items, device="cpu").expand(n, -1)
         return Candidates(item, item, logged_item, everything)
@@ -126,8 +126,8 @@ def logged_only(events: Events) -> Candidates:
         first = found[np.unique(owner[found], return_index=True)[1]]
         begin = np.cumsum(events.candidates.length) - events.candidates.length
         place = torch.from_numpy(first - begin).unsqueeze(1)
-    none = torch.empty(len(item), 0, dtype=torch.bool)
-    return Candidates(item, place, torch.zeros(len(item), dtype=torch.long), none)
+    none = torch.empty(len(item), 0, dtype=torch.bool, device="cpu")
+    return Candidates(item, place, torch.zeros_like(item[:, 0]), none)
 
 
 def _listed(events: Events, arms: int) -> Candidates:

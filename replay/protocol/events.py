@@ -73,13 +73,9 @@ class CandidateEvents(NamedTuple):
         return cls(row, *parts, click, propensity, stays), encoded
 
     @classmethod
-    def empty(cls, features: Features, arms: int) -> "CandidateEvents":
-        """No events, with the given number of arms."""
-        none = torch.empty(0, dtype=torch.long)
-        codes, item = torch.empty(0, len(features.radix), dtype=torch.long), torch.empty(0, arms, dtype=torch.long)
-        shown, propensity = torch.empty(0, 0, dtype=torch.bool), torch.empty(0, dtype=torch.float64)
-        numbers, pair = torch.empty(0, 0), torch.empty(0, arms, 0)
-        return cls(none, codes, numbers, item, pair, shown, none, none, propensity, none.bool())
+    def empty(cls, log: Log, features: Features, settings: ReplaySettings) -> "CandidateEvents":
+        """No events, in the shape of those of a log."""
+        return cls.read(log, log.groups[0]._replace(rows=1), features, settings)[0].slice(0, 0)
 
     @property
     def mask(self) -> Tensor | None:

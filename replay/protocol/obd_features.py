@@ -134,7 +134,9 @@ class ObdFeatures(Features):
             raise InputError(f"{log.path}, column {POSITION}: expected whole numbers, none of them missing.")
         codes.append(position - 1)
         pair = pair_values(events.pair[AFFINITY], events, arms, log.n_items).unsqueeze(-1)
-        return Encoded(torch.stack(codes, dim=-1), torch.empty(len(events.item), 0), pair, unseen, missing)
+        return Encoded(
+            torch.stack(codes, dim=-1), torch.empty(len(events.item), 0, device="cpu"), pair, unseen, missing
+        )
 
     def encode_profiles(self, profiles: Sequence[Sequence[str]]) -> Tensor:
         """The codes (N, 4) of N users given by the names of their categories."""

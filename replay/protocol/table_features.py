@@ -161,7 +161,7 @@ class TableFeatures(Features):
             context=torch.from_numpy(_block_diagonal(blocks)),
             shift=shift,
             factor=factor,
-            indicators=torch.tensor([moments[name].missing > 0 for name in continuous], dtype=torch.bool),
+            indicators=torch.tensor([moments[name].missing > 0 for name in continuous], dtype=torch.bool, device="cpu"),
             action=torch.from_numpy(action),
             pair_shift=pair_shift,
             pair_factor=pair_factor,

@@ -23,6 +23,8 @@ from nl_lightning.environments.datasets import DATASETS
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.runs.directory import RunDirectory
 from nl_lightning.runs.wandb import wandb_is_offline
+from replay.simulation.simulate import make_log
+from replay.simulation.simulated_world import SimulatedWorld
 from tests.support.cli import CONFIGS, H1, SMALL, fails
 from tests.support.shared_data import shared_file
 
@@ -41,6 +43,9 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_shipped_config_runs(config: str, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if Path(config).stem in DATASETS:
         shared_file(Path(config).stem)
+    if config == "log.yaml":
+        # where the config says that a log of one's own is
+        make_log(directory / "data" / "mine", SimulatedWorld(items=5), rows=2000)
     main(["fit", f"--config={CONFIGS / config}", *SMALL, "--run.id=x"])
     (run,) = directory.glob("runs/*/x")
     assert {path.name for path in run.iterdir()} == {

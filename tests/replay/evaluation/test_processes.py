@@ -114,7 +114,7 @@ def test_an_empty_shard_is_a_batch_without_events(log: Log) -> None:
     features, setting = ObdFeatures.fit(log), SETTINGS[0]
     data = LogData(log, features, setting)
     some = next(iter(data.test_dataloader()))
-    nothing = CandidateEvents.empty(features, setting.arms)
+    nothing = CandidateEvents.empty(log, features, setting)
     for name, none, column in zip(CandidateEvents._fields, nothing, some, strict=True):
         assert none.shape == (0, *column.shape[1:]), name
         assert none.dtype == column.dtype, name
