@@ -326,4 +326,6 @@ def _joined(parts: list[CandidateEvents], length: int) -> CandidateEvents:
     columns = zip(*parts, strict=True)
     whole = [torch.cat(column) if len(parts) > 1 else column[0] for column in columns]
     index = torch.arange(length, device="cpu").clamp_max(len(whole[0]) - 1)
-    return CandidateEvents(*(column[index.to(column.device)] for column in whole))
+    # moved once, and not once a column
+    places = {device: index.to(device) for device in {column.device for column in whole}}
+    return CandidateEvents(*(column[places[column.device]] for column in whole))
