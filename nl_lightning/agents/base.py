@@ -122,7 +122,7 @@ class Agent(AgentModule):
         update_growth: float = 0.025,
         batch_size: int | None = None,
         window: int | None = None,
-        bias: bool = False,
+        bias: bool | None = None,
         epsilon: float = 0.0,
         blocks: int = 1,
         on_divergence: Literal["auto", "stop", "mark"] = "auto",
@@ -170,7 +170,7 @@ class Agent(AgentModule):
             steps: number J of gradient steps of one TrainNN; left out, that of the optimiser (``gd``: the paper's 100),
                 and in theory mode that of the Condition.
             start: parameters that TrainNN starts from: the current ones (``warm``), the initial ones (``cold``, as
-                always in theory mode), or a mean of the current and fresh ones (``shrink``: 0.65 theta + 0.35 fresh).
+                always in theory mode), or a mean of the current and fresh ones (``shrink``: 0.55 theta + 0.45 fresh).
                 Left out, ``warm`` for ``gd`` and else ``shrink``.
             update_every: fewest rounds between two calls of TrainNN (1 in the paper's algorithms).
             update_growth: TrainNN runs after max(update_every, update_growth * rounds) more rounds; 0 is the paper's
@@ -178,10 +178,12 @@ class Agent(AgentModule):
             batch_size: samples of a gradient step, drawn from the buffer; left out, all of them.
             window: TrainNN and design matrix look at so many of the newest observations only, for worlds that drift;
                 left out, at all of them.
-            bias: whether the layers of the built-in network have biases, penalised like the weights.
+            bias: whether the layers of the built-in network have biases, penalised like the weights. Left out, they do;
+                linear agents, ``gd`` and theory mode, which follow the paper, have none.
             epsilon: chance of a random arm, for the exploration rule ``greedy``.
             blocks: more than one: an arm is (x, k), whose last number says in which of that many blocks x stands. The
-                network is that of the vectors [0, .., x, .., 0], which are never stored.
+                network is that of the vectors [0, .., x, .., 0], which are never stored; with biases, each block has
+                its own in the first layer.
             on_divergence: ``stop`` with an error when TrainNN of a replica diverges, or ``mark`` that replica and
                 continue with the others; ``auto`` marks where replicas compare settings and stops where only their
                 seeds differ.

@@ -32,7 +32,7 @@ def _positive(value: Any) -> bool:
 
 
 _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "bias": (lambda value: isinstance(value, bool), "must be True or False"),
+    "bias": (lambda value: value is None or isinstance(value, bool), "must be True or False"),
     "epsilon": (lambda value: is_number(value) and 0 <= value <= 1, "is a chance: it must lie between 0 and 1"),
     "update_growth": (lambda value: is_number(value) and value >= 0, "must be a finite number of at least 0"),
     "delta": (lambda value: is_number(value) and 0 < value < 1, "must lie between 0 and 1"),
@@ -96,7 +96,7 @@ def check_size(agent: Any, network: Any, width: int, depth: int) -> None:
         )
 
 
-def check_own_network(agent: Any, init: str | None, bias: bool) -> None:
+def check_own_network(agent: Any, init: str | None, bias: bool | None) -> None:
     """Refuse what a network of the user's own does not have."""
     if agent.linear:
         raise InputError(f"{agent.name} is linear: it takes no network. Take one of the neural agents.")

@@ -22,12 +22,15 @@ def make_network(
     width: int,
     depth: int,
     init: Init | None,
-    bias: bool,
+    bias: bool | None,
 ) -> RewardModel:
     """The built-in network with layers [d, m, ..., m, 1], or the user's own where ``network`` is given."""
     if network is not None:
         check_own_network(agent, init, bias)
         return ModuleModel(network, agent.dim, agent.settings.seeds)
+    if bias is None:
+        # the paper's networks have none
+        bias = not (agent.linear or agent.mode == "theory" or agent.step_rule.plain)
     layers = [1] if agent.linear else [*[width] * (depth - 1), 1]
     # theory mode: x' = [x, x]/sqrt(2)
     inputs = input_size(agent.dim, agent.blocks) * (2 if agent.mode == "theory" else 1)

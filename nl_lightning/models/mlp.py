@@ -22,8 +22,8 @@ from nl_lightning.core.rng import Stream, generator
 from nl_lightning.core.types import Factors
 from nl_lightning.models.backward import train_nn
 from nl_lightning.models.base import Descent, Observations, RewardModel, select
-from nl_lightning.models.inputs import parts
-from nl_lightning.models.layers import activations, factors
+from nl_lightning.models.inputs import dense, parts
+from nl_lightning.models.layers import activations, factors, with_one
 from nl_lightning.models.steps import loss
 
 __all__ = ["MLP", "Init"]
@@ -124,19 +124,17 @@ class MLP(RewardModel):
         return [weight.float().to(self.weights[0]) for weight in drawn]
 
     def module(self, replica: int) -> nn.Module:
-        """Fully connected layers with relu between them; with blocks it takes the whole vectors [0, .., x, .., 0]."""
-        layers: list[nn.Module] = []
+        """Fully connected layers with relu between them; with blocks, behind a layer that takes (x, k) to vectors."""
+        layers: list[nn.Module] = [_InBlocks(self.blocks, self.bias)] if self.blocks > 1 else []
         for number, weight in enumerate(self.weights):
             kept = weight[replica].detach().clone()
-            if self.bias:
-                blocks = self.blocks if number == 0 else 1
-                if blocks > 1:
-                    raise InputError("A network with blocks and biases has no form as plain layers: use bias=False.")
-                kept, bias = kept[:, :-1].contiguous(), kept[:, -1].contiguous()
-            linear = nn.Linear(kept.shape[1], kept.shape[0], bias=self.bias).to(kept)
+            # the biases of blocks are columns of the first layer, see _InBlocks
+            bias = self.bias and not (number == 0 and self.blocks > 1)
+            linear = nn.Linear(kept.shape[1] - bias, kept.shape[0], bias=bias).to(kept)
+            if bias:
+                linear.bias.data = kept[:, -1].contiguous()
+                kept = kept[:, :-1].contiguous()
             linear.weight.data = kept
-            if self.bias:
-                linear.bias.data = bias
             layers += [linear, nn.ReLU()]
         return nn.Sequential(*layers[:-1], _Squeeze())
 
@@ -152,6 +150,17 @@ class MLP(RewardModel):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self.weights = tuple(self.parameters(recurse=False))
+
+
+class _InBlocks(nn.Module):
+    """(x, k) -> [0, .., x, .., 0], and [0, .., (x, 1), .., 0] where blocks have biases."""
+
+    def __init__(self, blocks: int, bias: bool) -> None:
+        super().__init__()
+        self.blocks, self.bias = blocks, bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return dense(with_one(x, self.blocks) if self.bias else x, self.blocks)
 
 
 class _Squeeze(nn.Module):

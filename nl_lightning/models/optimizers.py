@@ -69,7 +69,7 @@ class Adam(StepRule):
     BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 
     def __init__(self, lr: float | None = None) -> None:
-        self.lr = 0.04 if lr is None else lr
+        self.lr = 0.03 if lr is None else lr
 
     def start(self, theta: Tensor, steps: int) -> Descend:
         u, s, root = (torch.zeros_like(theta) for _ in range(3))

@@ -19,7 +19,7 @@ __all__ = ["DIVERGED_LOSS", "SHRINK", "Start", "TrainNNOptimizer", "has_diverged
 Start = Literal["warm", "cold", "shrink"]
 """From the current parameters, from theta_0, or from a mean of the current ones and fresh ones."""
 
-SHRINK = 0.65
+SHRINK = 0.55
 """``start="shrink"`` begins with SHRINK theta + (1 - SHRINK) fresh (Ash and Adams 2020)."""
 
 DIVERGED_LOSS = 1000.0

@@ -160,7 +160,7 @@ def settings() -> Iterator[Attack]:
         run = lambda _, setting=setting: agent(**{setting: 10**13})  # noqa: E731
         yield Attack(f"setting {setting}", "beyond this machine", run, ("replicas",))
     for setting, values in {
-        "bias": ["yes", 3, None],
+        "bias": ["yes", 3, []],
         "start": ["hot", 3, True, []],
         "optimizer": ["adma", "torch.optim.LBFGS", "torch.nn.Linear", "nosuch.Rule", 3, int, object()],
         "network": ["MLP", 3, int, torch.nn.Linear(99, 1), torch.nn.ReLU()],

@@ -1,13 +1,15 @@
 """Arms (x, k) against the vectors [0, .., x, .., 0] that they stand for."""
 
+import copy
 from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
-from nl_lightning import AGENTS
+from nl_lightning import AGENTS, NeuralLogUCB2
 from nl_lightning.agents.asking import mean_and_bonus
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
@@ -86,7 +88,8 @@ def test_train_nn_on_blocks_is_that_on_vectors(hidden: list[int]) -> None:
 
 def pair(name: str, design: str, **settings: object) -> tuple[Agent, Agent]:
     """The same agent on (x, k) and on vectors."""
-    given = {"nu": 0.3, "lam": 0.5, "design": design, "lr": 0.02, "steps": 20, "replicas": 2, "seed": 3, **settings}
+    given = {"nu": 0.3, "lam": 0.5, "design": design, "lr": 0.02, "steps": 20, "replicas": 2, "seed": 3, "bias": False}
+    given |= settings
     made = AGENTS[name](dim=DIM + 1, blocks=BLOCKS, **given), AGENTS[name](dim=DIM * BLOCKS, **given)
     return made[0].double(), made[1].double()  # type: ignore[return-value]
 
@@ -114,6 +117,30 @@ def test_agents_on_blocks_are_those_on_vectors(name: str, design: str) -> None:
     for weight, twin in zip(on_blocks.network.weights, on_vectors.network.weights, strict=True):
         torch.testing.assert_close(weight, twin, rtol=1e-7, atol=1e-9)
     assert on_blocks.buffer.x.shape[2] == DIM + 1
+
+
+@pytest.mark.parametrize("design", ["diagonal", "full"])
+def test_biases_of_blocks_are_those_of_vectors_with_a_one(design: str) -> None:
+    """(x, k) with biases is [0, .., (x, 1), .., 0] without one in the first layer: module and TrainNN."""
+    g = torch.Generator().manual_seed(1)
+    settings = {"nu": 0.3, "lam": 0.5, "design": design, "lr": 0.02, "steps": 20, "start": "warm"}
+    on_blocks = NeuralLogUCB2(DIM + 1, blocks=BLOCKS, **settings).double()
+    module = on_blocks.module()
+    layers = nn.Sequential(*list(module)[1:])
+    on_vectors = NeuralLogUCB2((DIM + 1) * BLOCKS, network=lambda: copy.deepcopy(layers), **settings).double()
+    for t in range(30):
+        arms = drawn(1, 6, DIM, BLOCKS, g)
+        one = torch.cat([arms[..., :-1], torch.ones_like(arms[..., :1]), arms[..., -1:]], dim=2)
+        mine, theirs = on_blocks.act(arms), on_vectors.act(plain(one, BLOCKS))
+        assert torch.equal(mine.arm, theirs.arm)
+        torch.testing.assert_close(mine.mean, theirs.mean, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(mine.bonus, theirs.bonus, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(on_blocks.module()(arms), mine.mean, rtol=1e-9, atol=1e-11)
+        on_blocks.observe(mine, t % 2)
+        on_vectors.observe(theirs, t % 2)
+        if t % 10 == 9:
+            on_blocks.train_nn()
+            on_vectors.train_nn()
 
 
 @pytest.mark.parametrize("name", ["NeuralLog-UCB-2", "Logistic-UCB-1"])
@@ -169,7 +196,7 @@ def test_looking_in_inference_mode_leaves_nothing_behind() -> None:
 
 
 def test_what_blocks_refuse() -> None:
-    agent = AGENTS["NeuralLog-UCB-2"](dim=3, blocks=4)
+    agent = AGENTS["NeuralLog-UCB-2"](dim=3, blocks=4, bias=False)
     for k in (-1.0, 4.0, 0.5):
         with pytest.raises(InputError, match=f"0 to 3; got {k:g}"):
             agent.act(torch.tensor([[0.1, 0.2, k]]))
@@ -179,8 +206,8 @@ def test_what_blocks_refuse() -> None:
         AGENTS["NeuralLog-UCB-2"](dim=3, blocks=4, mode="theory")
     with pytest.raises(InputError, match="blocks must be a whole number"):
         AGENTS["NeuralLog-UCB-2"](dim=3, blocks=0)
-    other = AGENTS["NeuralLog-UCB-2"](dim=5, blocks=2)
+    other = AGENTS["NeuralLog-UCB-2"](dim=5, blocks=2, bias=False)
     with pytest.raises(InputError, match="blocks is"):
-        AGENTS["NeuralLog-UCB-2"](dim=3, blocks=4).load_state_dict(other.state_dict())
+        AGENTS["NeuralLog-UCB-2"](dim=3, blocks=4, bias=False).load_state_dict(other.state_dict())
     with pytest.raises(InputError, match="its blocks is 4, here it is 1"):
-        AGENTS["NeuralLog-UCB-2"](dim=8).load_state_dict(agent.state_dict())
+        AGENTS["NeuralLog-UCB-2"](dim=8, bias=False).load_state_dict(agent.state_dict())

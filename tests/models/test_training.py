@@ -180,6 +180,6 @@ def test_a_replica_that_was_marked_is_inactive_from_then_on() -> None:
         agent.observe(agent.act(torch.randn(3, 6, 4)), torch.ones(3))
         agent.train_nn()
         assert agent.diverged_at.tolist() == [0, 0, 1]
-        start = NeuralLogUCB2(4, width=5, replicas=3)
+        start = NeuralLogUCB2(4, width=5, replicas=3, optimizer="gd")
         moved = [not torch.equal(agent.weights(r)[0], start.weights(r)[0]) for r in range(3)]
         assert moved == [True, True, False], rounds

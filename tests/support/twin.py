@@ -60,11 +60,14 @@ class Twin:
         self.slopes: list[Tensor] = []  # mu'(f(x_i; theta_{i-1})), as it was at the decision
 
     def _network(self, x: Tensor, weights: list[Tensor]) -> Tensor:
-        """f(x; theta) = W_L relu(W_{L-1} ... relu(W_1 x)): no biases, c = 1, no relu after the last layer."""
+        """f(x; theta) = W_L relu(W_{L-1} ... relu(W_1 x)), c = 1, no relu after the last layer. A weight with a column
+        more than its layer has inputs has its biases there."""
         z = x.detach().double()
-        for w in weights[:-1]:
-            z = torch.relu(w @ z)  # torch takes the derivative of relu at 0 to be 0
-        return (weights[-1] @ z)[0]
+        for layer, w in enumerate(weights):
+            z = w @ z if w.shape[1] == len(z) else w[:, :-1] @ z + w[:, -1]
+            if layer < len(weights) - 1:
+                z = torch.relu(z)  # torch takes the derivative of relu at 0 to be 0
+        return z[0]
 
     def f(self, x: Tensor) -> Tensor:
         """f(x; theta) at the current weights, for one x (d,)."""
@@ -143,7 +146,7 @@ class Twin:
         weights = [w.clone() for w in (self.initial if self.start == "cold" else self.weights)]
         if self.start == "shrink":
             assert fresh is not None
-            weights = [0.65 * w + 0.35 * new for w, new in zip(weights, fresh, strict=True)]
+            weights = [0.55 * w + 0.45 * new for w, new in zip(weights, fresh, strict=True)]
         m = [torch.zeros_like(w) for w in weights]
         v = [torch.zeros_like(w) for w in weights]
         for t in range(1, self.steps + 1):
