@@ -17,7 +17,7 @@ identical runs differ by up to 2 times. Everyone has a process of its own, which
 and of a first short run stand apart."""
 
 _ONLINE = """\
-Synthetic `h1`, d = 20, K = 5, T = 2000, width 20; the same arms and clicks for all. TrainNN runs every 50 rounds: 50 \
+Synthetic `h1`, d = 20, K = 5, T = 2000, width 20; the same arms and clicks for all. TrainNN runs every 50 rounds: 75 \
 full-batch steps of Adam for ours, its default, and 100 for the peers' same work; ours with 100 steps of gradient \
 descent, as the paper has it, stands beside it. Everyone's exploration, regularisation, step and, where it has one, \
 way to start are those with the least regret on two seeds that are not measured (`python -m benchmarks.peers.tune`). \
