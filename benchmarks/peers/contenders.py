@@ -74,8 +74,8 @@ def our_run(replicas: int, rounds: int = ROUNDS, literal: bool = False) -> Conte
     settings = {"replicas": replicas, "rounds": rounds, **(LITERAL if literal else TUNED[OURS, ""])}
     steps = "100 steps of gradient descent" if literal else "75 steps of Adam, **a quarter less** than the same work"
     differs = (
-        f"one matrix entry a parameter (diagonal), {420 if literal else 441} parameters; logistic loss; rounds are dealt "
-        f"within the time; {steps}"
+        f"one matrix entry a parameter (diagonal), {420 if literal else 441} parameters; logistic loss; rounds are "
+        f"dealt within the time; {steps}"
     )
     return Contender(name, OURS, "online", settings, differs, SEEDS, counts=replicas, seeded=replicas == 1)
 
