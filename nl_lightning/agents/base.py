@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from nl_lightning.agents import state
 from nl_lightning.agents.buffer import ReplayBuffer
-from nl_lightning.agents.checks import check_radius_defined, check_settings, check_size, check_theory, warn_of_size
+from nl_lightning.agents.checks import check_radius_defined, check_settings, check_size, check_theory, warn_of_unused
 from nl_lightning.agents.construction import default_nu, make_formulas, make_network
 from nl_lightning.agents.design_pair import DesignPair
 from nl_lightning.agents.divergence import Divergence
@@ -199,7 +199,6 @@ class Agent(AgentModule):
         check_settings(steps=steps, horizon=horizon, batch_size=batch_size, window=window, mode=mode, init=init)
         check_settings(start=start, on_divergence=on_divergence, bias=bias, epsilon=epsilon)
         check_settings(update_growth=update_growth, delta=delta, lr=lr, C1=C1, C4=C4, C5=C5, C6=C6, C7=C7)
-        warn_of_size(self, network, width, depth)
         own = {"design": design, "exploration": exploration, "network": network, "optimizer": optimizer}
         self.save_hyperparameters(ignore=state.not_plain(**own))
         # Left out, nu follows from the number of parameters, see below.
@@ -218,6 +217,7 @@ class Agent(AgentModule):
         self.design_kind = ("full" if mode == "theory" else "diagonal") if design is None else design
         rule = self.default_exploration if exploration is None else exploration
         self.exploration = make_exploration(rule, epsilon)
+        warn_of_unused(self, network, width, depth, nu)
         self.noise = ActionNoise(self.settings.seeds, normal=self.exploration.stochastic)
         self.divergence = Divergence(self.settings.compared if on_divergence == "auto" else on_divergence == "mark")
         self.rounds_before = 0

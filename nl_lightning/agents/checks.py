@@ -6,13 +6,21 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
+from nl_lightning.agents.exploration import Greedy
 from nl_lightning.core.checks import check_whole, is_number
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import as_new_as, overridden
 from nl_lightning.models.inputs import input_size
 from nl_lightning.models.optimizers import GradientDescent
 
-__all__ = ["check_own_network", "check_radius_defined", "check_settings", "check_size", "check_theory", "warn_of_size"]
+__all__ = [
+    "check_own_network",
+    "check_radius_defined",
+    "check_settings",
+    "check_size",
+    "check_theory",
+    "warn_of_unused",
+]
 
 
 _OPTIONAL = ("steps", "horizon", "batch_size", "window")
@@ -72,8 +80,10 @@ def check_settings(**settings: Any) -> None:
         raise InputError(f"With blocks an arm is features and the block's number: dim must be at least 2, got {dim}.")
 
 
-def warn_of_size(agent: Any, network: Any, width: int, depth: int) -> None:
-    """Say that ``width`` and ``depth`` are given to an agent that has no use for them."""
+def warn_of_unused(agent: Any, network: Any, width: int, depth: int, nu: Any) -> None:
+    """Say that ``width`` and ``depth``, or ``nu``, are given to an agent that has no use for them."""
+    if nu is not None and isinstance(agent.exploration, Greedy):
+        rank_zero_warn(f"{agent.name} has no bonus: nu has no effect.", stacklevel=5)
     if (agent.linear or network is not None) and (width, depth) != (20, 2):
         what = f"{agent.name} is linear" if agent.linear else "The network is your own"
         rank_zero_warn(f"{what}: width and depth have no effect.", stacklevel=5)

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import warnings
 
 import pytest
 import torch
@@ -273,3 +274,12 @@ def test_structure_of_the_settings() -> None:
             other.observe(second, rewards[t])
     with pytest.warns(UserWarning, match="Logistic-UCB-1 is linear: width and depth have no effect"):
         LogisticUCB1(DIM, width=3)
+
+
+def test_a_greedy_agent_says_that_nu_has_no_effect() -> None:
+    for agent, settings in ((AGENTS["Greedy"], {}), (AGENTS["NeuralLog-UCB-2"], {"exploration": "greedy"})):
+        with pytest.warns(UserWarning, match="has no bonus: nu has no effect"):
+            agent(4, nu=3.0, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            agent(4, **settings)
