@@ -115,7 +115,11 @@ def conversion(rows: int = 1_000_000) -> list[Row]:
 
 
 def memory(rows: int) -> list[Row]:
-    """Peak resident size of a process that converts a table of one length, and of one ten times as long."""
+    """Peak resident size of a process that converts a table of one length, and of one ten times as long.
+
+    Memory grows until two parts of a log have been written, so the shorter table has at least as many rows.
+    """
+    rows = max(rows, 2 * PART_ROWS)
     found = []
     for length in (rows, 10 * rows):
         with tempfile.TemporaryDirectory() as directory:
