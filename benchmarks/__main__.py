@@ -15,7 +15,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import blocks, devices, document, fit, learning, profile, replay, stored, theory, threads, variants
+from benchmarks import (
+    blocks,
+    devices,
+    document,
+    fit,
+    learning,
+    own_log,
+    profile,
+    replay,
+    stored,
+    theory,
+    threads,
+    variants,
+)
 from benchmarks.measure import Row, quiet
 from benchmarks.peers import marks
 from benchmarks.peers.compare import compare
@@ -58,8 +71,11 @@ def _measure(options: argparse.Namespace, console: Console) -> bool:
         "theory": _rows(theory.rounds_of_theory_mode, theory.memory),
         "replay": _rows(
             lambda: replay.frozen(options.rows),
+            lambda: own_log.frozen(options.rows),
             replay.conversion,
+            own_log.conversion,
             lambda: replay.memory(options.rows, 10 * options.rows),
+            lambda: own_log.memory(options.rows),
         ),
         "devices": _rows(devices.replicas, lambda: devices.frozen(options.rows)),
         "variants": _rows(variants.half, variants.compiled),

@@ -17,7 +17,6 @@ from replay import Log, ReplayLog
 from replay.evaluation.evaluate import evaluate_agent
 from replay.formats.convert import convert_log
 from replay.formats.obd import sample
-from replay.formats.table import convert_table
 from replay.logs.layout import ROW_GROUP
 from replay.logs.obd import AFFINITY, OBD
 from replay.logs.writer import LogWriter
@@ -130,43 +129,7 @@ def conversion(repeated: int = 20) -> list[Row]:
         size = (long / "all.csv").stat().st_size / 1e6
     ratio = median(b / a for a, b in zip(mine, peer, strict=True))
     note = f"{ratio:.1f} times ({size / median(mine):,.0f} MB/s)"
-    row = (f"conversion of {size:,.0f} MB of CSV / pyarrow's reader and writer", note, ">= 0.5", ratio >= 0.5)
-    return [row, *table_conversion()]
-
-
-def table_conversion(rows: int = 300_000) -> list[Row]:
-    """Our conversion of a table of one's own, whose actions are found first, beside pyarrow's reader and writer."""
-    rng = np.random.default_rng(0)
-    columns: dict[str, pa.Array] = {
-        "item": pa.array(rng.integers(0, 12, rows)),
-        "click": pa.array(rng.integers(0, 2, rows)),
-        "p": pa.array(rng.uniform(0.1, 1, rows)),
-        **{f"x{i}": pa.array(rng.normal(size=rows)) for i in range(6)},
-        "country": pa.array(rng.choice(["de", "fr", "it", "jp"], rows)),
-    }
-    context = {"numeric": [f"x{i}" for i in range(6)], "categorical": ["country"]}
-    schema = {"action": "item", "reward": "click", "propensity": "p", "context": context}
-    with tempfile.TemporaryDirectory() as directory:
-        source = Path(directory) / "table.csv"
-        pyarrow.csv.write_csv(pa.table(columns), source)
-        number = 0
-
-        def ours() -> None:
-            nonlocal number
-            number += 1
-            convert_table(source, Path(directory) / f"log{number}", schema)
-
-        def theirs() -> None:
-            reader = pyarrow.csv.open_csv(source)
-            with pq.ParquetWriter(Path(directory) / "theirs.parquet", reader.schema, compression="zstd") as writer:
-                for batch in reader:
-                    writer.write_batch(batch)
-
-        mine, peer = interleaved([ours, theirs], repetitions=1, rounds=5)
-        size = source.stat().st_size / 1e6
-    ratio = median(b / a for a, b in zip(mine, peer, strict=True))
-    note = f"{ratio:.1f} times ({size / median(mine):,.0f} MB/s)"
-    return [(f"conversion of a table of {size:,.0f} MB / pyarrow's reader and writer", note, ">= 0.4", ratio >= 0.4)]
+    return [(f"conversion of {size:,.0f} MB of CSV / pyarrow's reader and writer", note, ">= 0.5", ratio >= 0.5)]
 
 
 def memory(*lengths: int) -> list[Row]:

@@ -32,6 +32,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000, help="visitors in the table (default: 50000)")
     parser.add_argument("--directory", type=Path, default=Path("own_clicks"), help="where results are written")
     options = parser.parse_args()
+    if (options.directory / "log").exists():
+        parser.error(f"{options.directory} holds results already. Remove it, or choose another --directory.")
     options.directory.mkdir(parents=True, exist_ok=True)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", ".*does not have many workers")
@@ -59,11 +61,11 @@ def main() -> None:
     result = replay.evaluate(log, policies, rows=f"{test}:")
     print(result)
     found = result.to_pandas().xs("snips", level=1).loc[list(policies)]
-    part = log.part(f"{test}:")
-    found["true"] = true_rates(part, agent, features)
+    # The truth is the click rate in the simulated world: that of new visitors, who are in no log.
+    new = replay.Log.from_pandas(simulate.clicks(20_000, seed=100), HERE / "clicks.yaml", options.directory / "new")
+    found["true"] = true_rates(new, agent, features)
     print(found.to_string(float_format="{:.4f}".format))
-    x = visitors(part)
-    best = simulate.click_rate(x).max(axis=1).mean()
+    best = simulate.click_rate(visitors(new)).max(axis=1).mean()
     today = found.loc["logged", "true"]
     share = (found.loc["NeuralLog-UCB-2", "true"] - today) / (best - today)
     print(f"The best policy there is would have {best:.4f}: the agent goes {share:.0%} of the way from today to there.")
@@ -90,7 +92,7 @@ def visitors(log: replay.Log) -> simulate.Floats:
 
 
 def true_rates(log: replay.Log, agent: NeuralLogUCB2, features: replay.Features) -> list[float]:
-    """The click rates that the three policies really have on the visitors of a log."""
+    """The click rates that the three policies really have with the visitors of a log, an expectation over clicks."""
     x = visitors(log)
     click_rate, row = simulate.click_rate(x), np.arange(len(x))
     shown = (simulate.logging_policy(x) * click_rate).sum(axis=1)

@@ -1,7 +1,7 @@
 """The loop of a conversion: blocks of a source become events, and these become the parts of a log."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -13,7 +13,7 @@ from replay.formats.csv_blocks import Damage
 from replay.logs.description import read_description
 from replay.logs.layout import LOG_FILE
 from replay.logs.schema import Schema
-from replay.logs.writer import LogWriter
+from replay.logs.writer import LogWriter, other_schema
 
 __all__ = [
     "MAX_LISTED",
@@ -73,11 +73,22 @@ def check_on_error(on_error: str) -> None:
         raise InputError(f"on_error is {on_error!r}, expected one of {', '.join(ON_ERROR)}.")
 
 
-def holds(target: Path, is_source: Callable[[dict[str, Any]], bool]) -> bool:
-    """Whether a directory holds the finished log of a source; a log of another source is an error."""
+def holds(target: Path, is_source: Callable[[dict[str, Any]], bool], identity: Mapping[str, Any] | None = None) -> bool:
+    """Whether a directory holds the finished log of a source; a log of another source is an error.
+
+    Args:
+        target: the directory.
+        is_source: whether a log's description of its source is this one.
+        identity: this source, if it has a schema, so that an error can tell another schema from other files.
+    """
     if not (target / LOG_FILE).exists():
         return False
-    if not is_source(read_description(target)["source"]):
+    stored = read_description(target)["source"]
+    if not is_source(stored):
+        if identity is not None and other_schema(stored, dict(identity)):
+            raise InputError(
+                f"{target} holds a log of this source with another schema. Choose another directory, or remove this one."
+            )
         raise InputError(
             f"{target} holds a log from another source, or its source has changed. "
             "Choose another directory, or remove this one."

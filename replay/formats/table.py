@@ -53,7 +53,7 @@ def convert_table(
     """
     check_on_error(on_error)
     table = _TableSource(source, schema, target)
-    if holds(target, table.is_mine):
+    if holds(target, table.is_mine, table.origin):
         return
     with locked(target):
         table.prepare(on_error, progress)
@@ -66,7 +66,8 @@ def convert_table(
 
 def table_is_converted(source: str | Address, target: Path, schema: Schema | Mapping[str, Any] | str | Path) -> bool:
     """Whether ``target`` already holds the finished log of a table; a log of another source is an error."""
-    return holds(target, _TableSource(source, schema, target).is_mine)
+    table = _TableSource(source, schema, target)
+    return holds(target, table.is_mine, table.origin)
 
 
 class _TableSource:

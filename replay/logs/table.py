@@ -3,7 +3,8 @@
 A row is damaged if one of its values cannot be what the schema says: a reward other than 0 and 1 (or true and false), a
 propensity outside (0, 1], an action that is not known or not among the event's candidates, candidates that are empty or
 listed twice, features of (event, action) that are not one finite number per candidate, a number that is infinite or
-none, a time that cannot be read. A missing number or category is fine: it becomes null.
+none, a time that cannot be read. So is a row without a propensity or a time, if the schema names a column of them. A
+missing number or category of the context is fine: it becomes null.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -101,9 +102,9 @@ class TableChecker:
         def place(name: str) -> str:
             return f"{source}, column {name}"
 
-        def note(name: str, read: Read, words: str, required: bool = True) -> pa.Array:
+        def note(name: str, read: Read, words: str, required: bool = True, without: str = "") -> pa.Array:
             bad = read.bad | read.values.is_null().to_numpy(zero_copy_only=False) if required else read.bad
-            faults.add(bad, lambda row: _reason(name, table[name], row, words))
+            faults.add(bad, lambda row: _reason(name, table[name], row, words, without))
             return read.values
 
         action, candidates, numbers = self._actions(table, source, faults)
@@ -114,10 +115,12 @@ class TableChecker:
             read = as_numbers(table[name], place(name), self.text)
             values = pc.fill_null(read.values, 0).to_numpy(zero_copy_only=False)
             inside = (values > 0) & (values <= 1)
-            made[name] = note(name, Read(read.values, read.bad | ~inside), "a number above 0 and up to 1")
+            read = Read(read.values, read.bad | ~inside)
+            made[name] = note(name, read, "a number above 0 and up to 1", without=_NO_PROPENSITY)
         if schema.timestamp:
             name = schema.timestamp
-            made[name] = note(name, as_times(table[name], place(name)), _time_words(table[name]))
+            read = as_times(table[name], place(name))
+            made[name] = note(name, read, _time_words(table[name]), without=_NO_TIME)
         for name in schema.context.numeric:
             read = as_numbers(table[name], place(name), self.text, name in self.whole)
             made[name] = note(name, read, "a finite number, or nothing", required=False)
@@ -388,10 +391,15 @@ def _cast_each(text: pa.Array, kind: pa.DataType) -> Read:
     return Read(made, made.is_null().to_numpy(zero_copy_only=False) & text.is_valid().to_numpy(zero_copy_only=False))
 
 
-def _reason(name: str, column: pa.ChunkedArray, row: int, words: str) -> str:
+_NO_PROPENSITY = " in every row (if some are not known, put `logging: estimated` in place of `propensity`)"
+_NO_TIME = ", in every row (if some are not known, leave `timestamp` out of the schema)"
+
+
+def _reason(name: str, column: pa.ChunkedArray, row: int, words: str, without: str = "") -> str:
+    """Why a value cannot be used; ``without`` is added where there is none."""
     value = column[row].as_py()
     missing = value is None or value == "" or (isinstance(value, float) and np.isnan(value))
-    return f"{name} is {'empty' if missing else shown(column, row)}, expected {words}"
+    return f"{name} is {f'empty, expected {words}{without}' if missing else f'{shown(column, row)}, expected {words}'}"
 
 
 def _time_words(column: pa.ChunkedArray) -> str:

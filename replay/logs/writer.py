@@ -26,7 +26,7 @@ from replay.logs.layout import (
 from replay.logs.schema import Schema
 from replay.logs.statistics import StatisticsCounter
 
-__all__ = ["PART_ROWS", "LogWriter", "locked"]
+__all__ = ["PART_ROWS", "LogWriter", "locked", "other_schema"]
 
 
 PART_ROWS = 8 * ROW_GROUP
@@ -173,6 +173,11 @@ class LogWriter:
                 raise InputError(
                     f"{file} is not part of a log, or is damaged. Remove {self.path} to start over."
                 ) from error
+            if source != self.source and other_schema(source, self.source):
+                raise InputError(
+                    f"{self.path} was started with another schema. Give that schema to go on, or remove the directory "
+                    "to start over."
+                )
             if source != self.source or version != str(VERSION).encode() or [part.name for part in parts] != expected:
                 raise InputError(
                     f"{self.path} was started from another source, or the source has changed. Remove it to start over."
@@ -181,6 +186,13 @@ class LogWriter:
                 self.progress = progress
                 self._parts.append(table.num_rows)
                 self._counter.add(table)
+
+
+def other_schema(stored: Any, given: dict[str, Any]) -> bool:
+    """Whether two descriptions of a source differ in their schema, and not in their files."""
+    if not isinstance(stored, dict) or stored.get("schema") == given.get("schema"):
+        return False
+    return all(stored.get(name) == given.get(name) for name in ("files", "table"))
 
 
 def _named(table: pa.Table, names: Sequence[str]) -> pa.Table:

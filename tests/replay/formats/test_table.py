@@ -143,7 +143,11 @@ DAMAGES = [
     ("p", "0", "p is 0.*, expected a number above 0 and up to 1"),
     ("p", "1.5", "p is 1.5, expected"),
     ("p", "-0.1", "p is -0.1, expected"),
-    ("p", "", "p is empty, expected"),
+    (
+        "p",
+        "",
+        "p is empty, expected a number above 0 and up to 1 in every row .if some are not known, put `logging: est",
+    ),
     ("p", "NaN", "p is NaN, expected"),
     ("p", "?", r"p is \?, expected"),
     ("item", "d", "item is d, expected one of the event's candidates in shown"),
@@ -164,7 +168,7 @@ DAMAGES = [
     ("time", "yesterday", "time is yesterday, expected a time like 2024-05-01 12:30:00"),
     ("time", "2024-13-01", "time is 2024-13-01, expected a time"),
     ("time", "1714521600000", "time is 1714521600000, expected a time"),
-    ("time", "", "time is empty, expected a time"),
+    ("time", "", "time is empty, expected a time.*, in every row .if some are not known, leave `timestamp` out"),
     ("country", "\udcff", "the line is not UTF-8 text"),
     ("country", "a\rb", "there is a carriage return within the line"),
 ]
@@ -551,13 +555,15 @@ def test_a_finished_log_is_left_and_another_source_refused(tmp_path: Path) -> No
     before = contents(tmp_path / "log")
     convert_table(file, tmp_path / "log", SCHEMA)
     assert contents(tmp_path / "log") == before
-    fails("holds a log from another source", file, tmp_path / "log", without("keep"))
+    fails("holds a log of this source with another schema", file, tmp_path / "log", without("keep"))
     write_csv(file, ROWS[1:])
     fails("holds a log from another source, or its source has changed", file, tmp_path / "log", SCHEMA)
 
 
-def test_an_unfinished_log_of_other_actions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their numbers would mean other actions."""
+def test_an_unfinished_log_of_another_schema_or_other_actions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns would mean something else, and so would the numbers of actions."""
     monkeypatch.setattr(replay.logs.writer, "PART_ROWS", 5)
     monkeypatch.setattr(replay.formats.table_blocks, "BLOCK", 700)
     (tmp_path / "items.csv").write_text(ITEMS)
@@ -565,6 +571,8 @@ def test_an_unfinished_log_of_other_actions_is_refused(tmp_path: Path, monkeypat
     file = write_csv(tmp_path / "x.csv", [event(i, **({"click": "7"} if i == 18 else {})) for i in range(20)])
     fails("x.csv:20: click is 7", file, tmp_path / "log", schema)
     assert (tmp_path / "log" / "events-00000.parquet").exists()
+    other = {**schema, "context": {"numeric": ["age"]}}
+    fails("log was started with another schema. Give that schema to go on", file, tmp_path / "log", other)
     (tmp_path / "items.csv").write_text(ITEMS + "d,1,y\n")
     fails("started from another source", file, tmp_path / "log", schema, on_error="skip")
     (tmp_path / "log" / "events-00000.parquet").read_bytes()
