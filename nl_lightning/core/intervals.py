@@ -77,7 +77,7 @@ def gamma_interval(y: ArrayLike, v: ArrayLike, y_up: ArrayLike, v_up: ArrayLike,
 def ips_interval(
     clicks: ArrayLike, clicks2: ArrayLike, events: ArrayLike, more: PseudoClick, level: float = CLICK_LEVEL
 ) -> Ends:
-    """The interval of IPS, y = sum w r / N, clipped to [0, 1]; without a matched event it is [0, 1].
+    """The interval of IPS, y = sum w r / N; without a matched event it is [0, 1]. Where y < 1, it ends at 1 at most.
 
     v = sum w^2 r / N^2,  y' = y + a/N,  v' = v + b/N^2
 
@@ -90,8 +90,10 @@ def ips_interval(
     """
     clicks, clicks2, n, a, b = _floats(clicks, clicks2, events, *more)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ends = gamma_interval(clicks / n, clicks2 / n**2, (clicks + a) / n, (clicks2 + b) / n**2, level)
-    return _within(ends, clicks, np.isnan(a) | (n == 0))
+        y = clicks / n
+        low, high = gamma_interval(y, clicks2 / n**2, (clicks + a) / n, (clicks2 + b) / n**2, level)
+    high = np.where(y < 1, np.minimum(high, 1), high)
+    return _or_all(Ends(low, high), clicks, np.isnan(a) | (n == 0))
 
 
 def snips_interval(
@@ -129,8 +131,8 @@ def snips_interval(
         s = np.maximum(clicks, 0) / w
         u = np.minimum(s + a / w, 1)
         low, high = gamma_interval(s, variance(s, np.zeros_like(s)), u, variance(u, b), level)
-    ends = Ends(np.where(mirrored, 1 - high, low), np.where(mirrored, 1 - low, high))
-    return _within(ends, clicks, np.isnan(a) | (w == 0))
+    low, high = np.where(mirrored, 1 - high, low), np.where(mirrored, 1 - low, high)
+    return _or_all(Ends(np.clip(low, 0, 1), np.clip(high, 0, 1)), clicks, np.isnan(a) | (w == 0))
 
 
 def difference_interval(
@@ -174,13 +176,10 @@ def _gamma_quantile(q: float, mean: Floats, variance: Floats) -> Floats:
     return np.where(unknown, np.nan, np.where(spread, found, mean))
 
 
-def _within(ends: Ends, known: Floats, unmatched: NDArray[np.bool_]) -> Ends:
-    """The ends within [0, 1], which is all that is known without a match; NaN where the sums are."""
+def _or_all(ends: Ends, known: Floats, unmatched: NDArray[np.bool_]) -> Ends:
+    """The ends, or [0, 1], which is all that is known without a match; NaN where the sums are."""
     nothing = unmatched & ~np.isnan(known)
-    return Ends(
-        np.where(nothing, 0.0, np.clip(ends.low, 0, 1)),
-        np.where(nothing, 1.0, np.clip(ends.high, 0, 1)),
-    )
+    return Ends(np.where(nothing, 0.0, ends.low), np.where(nothing, 1.0, ends.high))
 
 
 def _floats(*values: ArrayLike) -> tuple[Floats, ...]:

@@ -1,8 +1,8 @@
 """Estimate what policies would have earned on a log, and how certain that is. Agents do not learn meanwhile.
 
 match   click rate among the events whose logged action the policy picks, with Wilson's interval
-IPS     inverse propensity scoring, with a bootstrap interval over blocks of rows
-SNIPS   self-normalised IPS, with a bootstrap interval over blocks of rows
+IPS     inverse propensity scoring, with a gamma interval, which holds its level also where clicks are rare
+SNIPS   self-normalised IPS, with a gamma interval
 
 All of them take one pass over the log, however many policies there are. --obp adds the estimators of the Open Bandit
 Pipeline (DM, IPW, SNIPW, DR, Replay) for one checkpoint; these hold the whole log in memory.

@@ -7,22 +7,17 @@ from typing import Any, NamedTuple
 import lightning as L
 import pandas as pd
 import torch
+from lightning.pytorch.utilities import move_data_to_device
 from torch import nn
 
-from replay.evaluation.description import FEW_CLICKS, propensity_notes, replica_estimates
+from replay.evaluation.description import propensity_notes, replica_estimates, small_sample_note
 from replay.evaluation.evaluate import TrainedAgent, describe
-from replay.evaluation.evaluator import (
-    SCORES_AT_ONCE,
-    Evaluation,
-    PolicyEvaluation,
-    batch_size,
-    read_ahead,
-    rejected,
-)
+from replay.evaluation.evaluator import Evaluation, PolicyEvaluation, Weighed, rejected
 from replay.evaluation.policies import EventBatch, LoggedPolicy, Policy, UniformPolicy
 from replay.evaluation.shards import partition
+from replay.evaluation.shown import SCORES_AT_ONCE, AskedEvents, batch_size, read_ahead, scored, show
 from replay.logs.reader import Events, Log, RowGroup
-from replay.protocol.events import CandidateEvents, ReplaySettings
+from replay.protocol.events import ReplaySettings
 from replay.protocol.rejection import kept_rows
 
 __all__ = [
@@ -48,7 +43,7 @@ class GroupRead(NamedTuple):
     frame: pd.DataFrame | None
 
 
-Batch = CandidateEvents | EventBatch
+Batch = AskedEvents | EventBatch
 
 
 class Contender(ABC):
@@ -82,12 +77,12 @@ class AgentContender(Contender):
     def __init__(self, name: str, trained: TrainedAgent, log: Log, settings: ReplaySettings, draws: int) -> None:
         agent, features = trained.agent, trained.features
         self.name, self.log, self.features, self.settings = name, log, features, settings
-        self.size = batch_size(settings, agent.replicas)
+        self.size = batch_size(scored(settings, log), agent.replicas)
         draws = draws if agent.draws_choices else 1
-        self.evaluation = Evaluation(agent, features, log.rows, draws, log.first_row)
+        self.evaluation = Evaluation(agent, features, draws)
 
     def batches(self, read: GroupRead) -> Iterator[Batch]:
-        whole = CandidateEvents.show(self.log, read.group, read.events, self.features, self.settings)[0]
+        whole = show(self.log, read.group, read.events, self.features, self.settings)
         for start in range(0, read.group.rows, self.size):
             yield whole.slice(start, start + self.size)
 
@@ -113,7 +108,7 @@ class PolicyContender(Contender):
     def __init__(self, policy: Policy, log: Log, c: float | None, seed: int) -> None:
         self.policy, self.log, self.needs_frame = policy, log, policy.needs_frame
         self.size = min(_EVENTS_AT_ONCE, max(1, SCORES_AT_ONCE // log.n_items))
-        self.evaluation = ProbabilityEvaluation(policy, log, c if policy.corrected else None, seed)
+        self.evaluation = ProbabilityEvaluation(policy, c if policy.corrected else None, seed)
 
     def batches(self, read: GroupRead) -> Iterator[Batch]:
         for start in range(0, read.group.rows, self.size):
@@ -131,29 +126,25 @@ class PolicyContender(Contender):
         reasons = ", ".join(f"{number:,} {why}" for why, number in counts["rejected"].items())
         accepted = f"{counts['accepted']:,} of {counts['seen']:,} events accepted; rejected: {reasons}."
         notes = [*policy.notes, accepted]
-        # weights that vary are worth fewer events: (sum w)^2 / sum w^2 of them
-        clicks = (row["snips"] or 0.0) * (row["effective_sample_size"] or 0.0)
-        if clicks < FEW_CLICKS:
-            notes.append(f"The weighted events are worth only {clicks:.1f} clicks: bootstrap intervals are too narrow.")
-        return {"policy": policy.name, "replicas": [row], "notes": notes}
+        return {"policy": policy.name, "replicas": [row], "notes": [*notes, *small_sample_note([row])]}
 
 
 class ProbabilityEvaluation(PolicyEvaluation):
     """``trainer.test`` of a policy that gives probabilities. They are exact, so there is no Monte Carlo error."""
 
-    def __init__(self, policy: Policy, log: Log, c: float | None, seed: int) -> None:
-        super().__init__(1, log.rows, log.first_row)
+    def __init__(self, policy: Policy, c: float | None, seed: int) -> None:
+        super().__init__(1)
         self.policy, self.c, self.seed = policy, c, seed
 
-    def test_step(self, batch: EventBatch, batch_idx: int) -> None:
+    def weigh(self, batch: EventBatch) -> Weighed:
         decided = self.policy.decide(batch, self.seed)
         stays = kept_rows(batch.rows, batch.propensity, self.c, self.seed)
-        columns = (batch.click, decided.match[None], decided.weight[None], decided.logged)
-        click, match, weight, logged = (torch.from_numpy(column).to(self.device) for column in columns)
-        row = torch.arange(batch.rows.start, batch.rows.stop, device=self.device)
+        columns = (batch.click, decided.match[None], decided.weight[None], decided.pi[None], decided.logged)
+        click, match, weight, pi, logged = (torch.from_numpy(column).to(self.device) for column in columns)
         stays = stays.to(self.device)
-        self.estimates.update(row, click, match, stays, weight, torch.zeros_like(weight))
+        self.estimates.update(click, match, stays, weight, pi, torch.zeros_like(weight))
         self.counts.update(logged.long() - 1, stays, torch.zeros(0, dtype=torch.bool, device=self.device))
+        return Weighed(click, weight, pi)
 
 
 class _PolicyBatch:
@@ -189,8 +180,8 @@ class Comparison(L.LightningModule):
             # the shard of a process without row groups
             return
         events = batch.events
-        if isinstance(events, CandidateEvents):
-            events = CandidateEvents(*(column.to(self.device) for column in events))
+        if not isinstance(events, EventBatch):
+            events = move_data_to_device(events, self.device)
         self.evaluations[batch.policy].test_step(events, batch_idx)  # type: ignore[operator]
 
     def on_test_epoch_end(self) -> None:

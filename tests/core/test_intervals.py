@@ -107,6 +107,13 @@ def test_every_click_leaves_room_below() -> None:
     assert 0.85 < low < 0.95
 
 
+def test_ips_above_one_keeps_its_interval() -> None:
+    """Where the estimate is no click rate, its interval is not cut to one that has no width."""
+    low, high = ips([(1.0, 0.1, 1.0)] * 30)
+    assert 1 < low < 10 < high
+    assert ips([(1.0, 0.9, 1.0)] * 2 + [(0.0, 0.9, 0.0)] * 2).high == 1
+
+
 def test_without_a_match_nothing_is_known() -> None:
     nothing = pseudo_click(0, 0, 0)
     assert [float(end) for end in ips_interval(0, 0, 100, nothing)] == [0, 1]
