@@ -140,6 +140,8 @@ def _row(sums: dict[str, float], level: float) -> dict[str, Any]:
     known = bool(np.isfinite(spread.unmet)) and bool(np.isfinite(spread.per_event)) and effect > 0
     return {
         **row,
+        "per_event": plain_number(spread.per_event),
+        "unmet": plain_number(spread.unmet),
         "effect": effect if known else None,
         "events_needed": round(events_needed(effect, spread, level)) if known else None,
         "smallest_difference": smallest_difference(int(n), spread, level) if known else None,

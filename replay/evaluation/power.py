@@ -58,8 +58,8 @@ def agreement_spread(ctr: float, mean_inverse_propensity: float, agreement: floa
     """The spread of two deterministic policies that choose the same action in a share of the events.
 
     Where they differ, each is met with a chance p, and then |d| = 1/p: s2 = 2 (1 - agreement) ctr E[1/p] and
-    b = 2 E[1/p^2]. E[1/p] is that over the actions of policies that choose as the log does, its mean of 1/p. The mean of 1/p^2 is not
-    known from it; its lower bound E[1/p]^2 is taken, which is exact for uniform logs.
+    b = 2 E[1/p^2]. E[1/p] is that over the actions of policies that choose as the log does, its mean of 1/p. The mean
+    of 1/p^2 is not known from it; its lower bound E[1/p]^2 is taken, which is exact for uniform logs.
     """
     check_share("--agreement", agreement)
     return Spread(2 * (1 - agreement) * ctr * mean_inverse_propensity, 2 * mean_inverse_propensity**2)
