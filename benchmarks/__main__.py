@@ -17,6 +17,7 @@ from rich.table import Table
 
 from benchmarks import (
     blocks,
+    coverage,
     devices,
     document,
     fit,
@@ -77,6 +78,7 @@ def _measure(options: argparse.Namespace, console: Console) -> bool:
             lambda: replay.memory(options.rows, 10 * options.rows),
             lambda: own_log.memory(options.rows),
         ),
+        "coverage": coverage.measure,
         "devices": _rows(devices.replicas, lambda: devices.frozen(options.rows)),
         "variants": _rows(variants.half, variants.compiled),
         "threads": _rows(threads.fits),

@@ -128,7 +128,7 @@ def evaluating(path: str, size: int) -> Callable[[], float]:
     tester = Processes(devices=size).trainer()
 
     def work() -> float:
-        evaluation, data = Evaluation(asked, features, log.rows), LogData(log, features, setting)
+        evaluation, data = Evaluation(asked, features), LogData(log, features, setting)
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
         start = time.perf_counter()

@@ -56,6 +56,7 @@ ORDER = {
     "blocks": "Blocks",
     "theory": "Theory mode",
     "replay": "Replay",
+    "coverage": "How sure the intervals are",
     "devices": "A second process",
     "variants": "TrainNN in other ways",
     "threads": "Threads",
@@ -76,9 +77,13 @@ def _document(found: dict[str, Part]) -> list[str]:
             f"`--only {name}`, {where['date']}: {where['cpu']}, {where['cores']} cores, Python {where['python']}, "
             f"torch {where['torch']}, lightning {where['lightning']}.",
         ]
-        text += {"peers": _peers, "profile": _profile, "learning": _learning, "tried": _tried}.get(
-            name, lambda part: [marks(part.rows)]
-        )(part)
+        text += {
+            "peers": _peers,
+            "profile": _profile,
+            "learning": _learning,
+            "tried": _tried,
+            "coverage": _coverage,
+        }.get(name, lambda part: [marks(part.rows)])(part)
     return text
 
 
@@ -193,6 +198,29 @@ def _tried(part: Part) -> list[str]:
             [way, nu, lam, *shown, "X" if mean == float("inf") else f"{mean:.2f}", f"{lost} of {len(by_setting)}"]
         )
     return [_TRIED, markdown(["way", "nu", "lam", *problems, "mean ratio", "settings with divergence"], rows, right=1)]
+
+
+_COVERAGE = """\
+Nominal 95% intervals on {logs:,} simulated logs a setting: click rate 0.4%, 80 items. *Above* and *below* are the shares \
+of logs whose interval lies above, and below, the truth. Widths are multiples of the normal interval's, whose own \
+coverage stands beside it; those of a difference, of two separate intervals (policies that agree on 80% of the events)."""
+
+
+def _coverage(part: Part) -> list[str]:
+    head = ["logging", "agent", "rows", "interval", "coverage", "above", "below", "width", "the other's coverage"]
+    rows = [
+        [
+            line["logging"],
+            line["agent"],
+            f"{line['rows']:,}",
+            line["interval"],
+            *(f"{line[name]:.1%}" for name in ("coverage", "above", "below")),
+            f"{line['width']:.2f}",
+            f"{line['other_coverage']:.1%}",
+        ]
+        for line in part.detail["lines"]
+    ]
+    return [marks(part.rows), _COVERAGE.format(logs=part.detail["logs"]), markdown(head, rows, right=2)]
 
 
 def _by_name(profiles: dict[str, dict[str, dict[str, float]]], kind: str) -> dict[str, list[Any]]:

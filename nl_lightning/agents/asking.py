@@ -6,11 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nl_lightning.agents.probabilities import best_of_all
 from nl_lightning.core.checks import check_finite
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.rng import Stream, generator
 from nl_lightning.core.types import Choice, View
 
-__all__ = ["ask", "mean_and_bonus", "views"]
+__all__ = ["ask", "asked_probabilities", "mean_and_bonus", "views"]
+
+_APART = 2**40
+"""Draws of an agent's own ``act`` that is asked for probabilities begin here, far from those of its choices."""
 
 
 def ask(agent: Any, arms: Tensor, mask: Tensor | None, view: View | None) -> Choice:
@@ -37,6 +42,40 @@ def mean_and_bonus(agent: Any, arms: Tensor) -> tuple[Tensor, Tensor]:
     bonus = agent.design.norm(view.factors).mul_(agent.radius.unsqueeze(1))
     check_finite("scores", view.mean + bonus)
     return view.mean, bonus
+
+
+@torch.no_grad()
+def asked_probabilities(agent: Any, arms: Tensor, mask: Tensor | None, draws: int) -> Tensor:
+    """(R, K): the chance of every arm of (R, K, d); see ``Agent.probabilities``. The agent's random draws go on as if
+    it had not been asked: the numbers are functions of its seeds and of how many it has drawn."""
+    position, count = agent.noise.position, arms.shape[1]
+    shape = (draws if agent.draws_choices or not agent.decides_by_score else 1, count)
+    generators = [generator(seed, Stream.PROBABILITIES, position, count) for seed in agent.noise.seeds]
+
+    def drawn(draw: Any) -> Tensor:
+        numbers = [draw(*shape, generator=g, dtype=torch.float64, device="cpu") for g in generators]
+        return torch.stack(numbers).to(agent.lam)
+
+    uniform = 1 - drawn(torch.rand)
+    normal = drawn(torch.randn) if agent.exploration.stochastic else None
+    if agent.decides_by_score:
+        mean, bonus = mean_and_bonus(agent, arms)
+        if mask is not None:
+            mean = mean.masked_fill(~mask, -torch.inf)
+        every = mean.unsqueeze(1).expand(-1, *shape), bonus.unsqueeze(1).expand(-1, *shape)
+        return best_of_all(agent.exploration.score(*every, normal), agent.tie_tolerance).mean(1)
+    chosen = []
+    try:
+        for draw in range(shape[0]):
+            agent.noise.position = _APART + position * draws + draw
+            view = None
+            if "act" not in agent.own_choice:
+                noise = uniform[:, draw], None if normal is None else normal[:, draw]
+                view = agent.featurize(arms, mask, noise=noise)
+            chosen.append(ask(agent, arms, mask, view).arm)
+    finally:
+        agent.noise.position = position
+    return torch.nn.functional.one_hot(torch.stack(chosen), count).to(agent.lam).mean(0)
 
 
 def _check(choice: Any, agent: str, method: str, shown: Tensor, mask: Tensor | None) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from nl_lightning.agents import state
+from nl_lightning.agents.asking import asked_probabilities
 from nl_lightning.agents.buffer import ReplayBuffer
 from nl_lightning.agents.checks import check_radius_defined, check_settings, check_size, check_theory, warn_of_unused
 from nl_lightning.agents.construction import default_nu, make_formulas, make_network
@@ -25,6 +26,7 @@ from nl_lightning.agents.divergence import Divergence
 from nl_lightning.agents.exploration import Exploration, make_exploration
 from nl_lightning.agents.lightning_module import AgentModule
 from nl_lightning.agents.noise import ActionNoise
+from nl_lightning.agents.probabilities import DRAWS
 from nl_lightning.agents.radii import Radius
 from nl_lightning.agents.theory import Constants
 from nl_lightning.agents.train_nn import Schedule, TrainNN
@@ -43,6 +45,7 @@ from nl_lightning.core.imports import overridden
 from nl_lightning.core.link import SLOPE_BOUND, mu, slope
 from nl_lightning.core.replicas import SETTINGS, PerReplica, ReplicaSettings, SettingName, Share, per_replica
 from nl_lightning.core.types import Choice, Factors, Prefix, TrainingBatch, View, Window
+from nl_lightning.core.whole import check_whole
 from nl_lightning.designs import DesignMatrix
 from nl_lightning.models.mlp import Init
 from nl_lightning.models.optimizers import OptimizerLike, make_step_rule
@@ -321,6 +324,25 @@ class Agent(AgentModule):
     def draws_choices(self) -> bool:
         """Whether the choice may be random beyond breaking ties, so that its probability takes Monte Carlo draws."""
         return self.exploration.stochastic or bool(self.own_choice)
+
+    @property
+    def decides_by_score(self) -> bool:
+        """Whether the arm with the highest score is taken, ties broken uniformly: the chance of an arm then follows
+        from the scores. An agent or a rule with a choice of its own must be asked instead."""
+        own = self.own_choice or overridden(self, Agent, "best")
+        return not own and not overridden(self.exploration, Exploration, "choose")
+
+    def probabilities(self, arms: Tensor, draws: int | None = None, mask: Tensor | None = None) -> Tensor:
+        """(R, K): the chance of every arm of (R, K, d), or of (K, d) shown to all. Nothing changes by asking.
+
+        It is exact where scores are not drawn, as in UCB: ties are shared. For Thompson sampling it is a mean over
+        ``draws`` Monte Carlo draws (left out: 20), and for an agent or a rule with a choice of its own, how often it
+        chose an arm in as many draws. ``mask``, (R, K) or (K,), is False for arms that cannot be chosen.
+        """
+        draws = DRAWS if draws is None else draws
+        check_whole(1, draws=draws)
+        shown, of_arms = check_arms(arms, mask, self.replicas, self.dim, self.network.weights[0], self.blocks)
+        return asked_probabilities(self, shown, of_arms, draws)
 
     def weights(self, replica: int = 0) -> list[Tensor]:
         """[W_1, ..., W_L] of one replica, each (out, in), the last column of which is the bias where there is one; of a

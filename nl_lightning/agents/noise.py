@@ -59,9 +59,18 @@ class ActionNoise:
 
         They belong to the row and not to the number of draws before it. ``draw`` numbers repeated draws for one row.
         """
+        uniform = 1 - self._of_rows(replica, rows, arms, draw, 0, torch.rand)
+        return uniform, self.normals_of_rows(replica, rows, arms, draw)
+
+    def normals_of_rows(self, replica: int, rows: Tensor, arms: int, draw: int = 0) -> Tensor | None:
+        """The normal numbers of ``of_rows`` alone."""
+        return self._of_rows(replica, rows, arms, draw, 1, torch.randn) if self.normal else None
+
+    def _of_rows(
+        self, replica: int, rows: Tensor, arms: int, draw: int, kind: int, numbers: Callable[..., Tensor]
+    ) -> Tensor:
         seed, stream = self.seeds[replica], Stream.LOGGED_ACTIONS
-        uniform: list[Tensor] = []
-        normal: list[Tensor] = []
+        parts: list[Tensor] = []
         start = 0
         for chunk, count in zip(
             *(t.tolist() for t in (rows // ROWS).unique_consecutive(return_counts=True)), strict=True
@@ -69,10 +78,8 @@ class ActionNoise:
             inside = range(chunk * ROWS, (chunk + 1) * ROWS)
             index = rows[start : start + count] - inside.start
             start += count
-            uniform.append(1 - row_numbers(inside, arms, seed, stream, draw, 0)[index])
-            if self.normal:
-                normal.append(row_numbers(inside, arms, seed, stream, draw, 1, draw=torch.randn)[index])
-        return torch.cat(uniform), torch.cat(normal) if self.normal else None
+            parts.append(row_numbers(inside, arms, seed, stream, draw, kind, draw=numbers)[index])
+        return torch.cat(parts)
 
     def forget(self) -> None:
         """Draw again for another device or precision: the same numbers."""

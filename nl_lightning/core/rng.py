@@ -28,11 +28,11 @@ class Stream(IntEnum):
     CANDIDATES = 4
     REJECTION = 5
     LOGGED_ACTIONS = 6
-    BOOTSTRAP = 7
     FRESH_WEIGHTS = 8
     MINIBATCHES = 9
     LAYERS = 10
     POLICY_CHOICES = 11
+    PROBABILITIES = 12
 
 
 def generator(seed: int, stream: Stream, *index: int) -> torch.Generator:

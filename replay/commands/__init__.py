@@ -10,5 +10,6 @@ COMMANDS = {
     "simulate": "simulate a log whose true click rates are known",
     "info": "show what a log holds",
     "evaluate": "estimate what agents and other policies would have earned on a log",
+    "power": "tell how many events a difference takes, and what a log can show",
 }
 """Each command with its one-line help. The modules are imported only when their command is called."""

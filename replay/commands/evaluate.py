@@ -1,10 +1,12 @@
 """Estimate what policies would have earned on a log, and how certain that is. Agents do not learn meanwhile.
 
 match   click rate among the events whose logged action the policy picks, with Wilson's interval
-IPS     inverse propensity scoring, with a bootstrap interval over blocks of rows
-SNIPS   self-normalised IPS, with a bootstrap interval over blocks of rows
+IPS     inverse propensity scoring, with a gamma interval, which holds its level also where clicks are rare
+SNIPS   self-normalised IPS, with a gamma interval
 
-All of them take one pass over the log, however many policies there are. --obp adds the estimators of the Open Bandit
+All of them take one pass over the log, however many policies there are. Several policies are compared with a baseline,
+event by event: a difference has its own interval, which is narrower the more they agree, and one rule says what is
+better. --obp adds the estimators of the Open Bandit
 Pipeline (DM, IPW, SNIPW, DR, Replay) for one checkpoint; these hold the whole log in memory.
 
 A policy of your own is a function that maps a pandas DataFrame of N events (the columns that are known before the
@@ -15,6 +17,7 @@ examples:
   python -m replay evaluate --checkpoint runs/obd/ID/checkpoints/last.ckpt --candidates all
   python -m replay evaluate --log data/mine --checkpoint last.ckpt --model my_module.MyAgent --output result.json
   python -m replay evaluate --log data/mine --rows 5000: --policy logged --policy my_module:my_policy
+  python -m replay evaluate --log data/mine --checkpoint old.ckpt --checkpoint new.ckpt --policy logged --candidates all
 """
 
 import argparse
@@ -68,6 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="POLICY",
         help=f"policy to evaluate; may be given several times. {meanings}; column:NAME: a column of the log with "
         "another system's choices or probabilities; module:function: a function of your own",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="NAME",
+        help="policy that the others are compared with, as the table names it (default: logged, or else the first one)",
     )
     parser.add_argument("--rows", help="rows to evaluate on, like 5000: or 0:5000 (default: all)")
     parser.add_argument(
@@ -127,6 +135,8 @@ def run(options: argparse.Namespace) -> None:
     if options.policy or len(agents) > 1:
         _compare(options, agents, settings, processes)
     else:
+        if options.baseline is not None:
+            raise InputError("--baseline needs another policy to compare with it: give --policy, or more checkpoints.")
         (trained,) = agents.values()
         _evaluate_one(options, trained, settings, processes)
 
@@ -148,11 +158,12 @@ def _compare(
         policies[unique_name(name if names.count(name) == 1 else f"{name} {path}", policies)] = trained
     log = Log(options.log or bundled_log()).part(options.rows)
     trainer = processes.trainer(progress=True)
-    result = compare(log, policies, settings, trainer)
+    result = compare(log, policies, settings, trainer, options.baseline)
     if not trainer.is_global_zero:
         return
     console = Console()
-    console.print(result.table())
+    for table in result.tables():
+        console.print(table)
     _say(console, result.notes, result.warnings)
     _save(result.to_dict(), options.output)
     if options.output:

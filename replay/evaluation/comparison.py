@@ -1,18 +1,21 @@
 """Evaluate policies of any kind on a log, several of them in one pass."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
 import lightning as L
 
+from nl_lightning.core.arguments import suggest
+from nl_lightning.core.errors import InputError
 from nl_lightning.core.statistics import CLICK_LEVEL
 from nl_lightning.core.whole import check_whole
 from replay.evaluation.contenders import AgentContender, Comparison, ComparisonData, Contender, PolicyContender
 from replay.evaluation.description import about_log, estimated_note, propensity_notes
+from replay.evaluation.differences import compare_sums
 from replay.evaluation.evaluate import DRAWS, TrainedAgent
-from replay.evaluation.policies import Policy
+from replay.evaluation.policies import LoggedPolicy, Policy
 from replay.evaluation.processes import ONE, Processes, ending_together
 from replay.evaluation.resolve import as_policies
 from replay.evaluation.result import Result
@@ -66,6 +69,7 @@ def evaluate(
     propensity_floor: float | None = None,
     draws: int = DRAWS,
     seed: int = 0,
+    baseline: str | None = None,
     progress: bool = False,
     processes: Processes = ONE,
 ) -> Result:
@@ -88,13 +92,15 @@ def evaluate(
         propensity_floor: the constant c of the propensity correction (default: the smallest propensity).
         draws: Monte Carlo draws for the action probabilities of a Thompson agent.
         seed: seed of the policies' choices, of drawn candidates and of the propensity correction.
+        baseline: name of the policy that the others are compared with (default: ``"logged"`` if it is among them, else
+            the first one).
         progress: whether to show a progress bar.
         processes: the devices to evaluate on.
     """
     whole = log if isinstance(log, Log) else Log(log)
     settings = EvaluationSettings(candidates, arms, rejection, propensity_floor, draws, seed)
     asked, several = as_policies(policy, features)
-    result = compare(whole.part(rows), asked, settings, processes.trainer(progress))
+    result = compare(whole.part(rows), asked, settings, processes.trainer(progress), baseline)
     result.several = several
     for warning in result.warnings:
         warnings.warn(warning, stacklevel=2)
@@ -106,9 +112,14 @@ def compare(
     policies: Mapping[str, Policy | TrainedAgent],
     settings: EvaluationSettings,
     trainer: L.Trainer,
+    baseline: str | None = None,
 ) -> Result:
-    """Evaluate policies, given by name, on a log or a part of one. The result is the same in every process."""
+    """Evaluate policies, given by name, on a log or a part of one, and compare them with the baseline.
+
+    The result is the same in every process.
+    """
     check_whole(0, seed=settings.seed)
+    first = _baseline(policies, baseline)
     corrected = any(isinstance(each, TrainedAgent) or each.corrected for each in policies.values())
     c = check_rule(settings.rejection, settings.propensity_floor, log) if corrected else None
     contenders: list[Contender] = []
@@ -122,9 +133,13 @@ def compare(
             own.name = name
             own.prepare(log)
             contenders.append(PolicyContender(own, log, c, settings.seed))
-    comparison = Comparison([contender.evaluation for contender in contenders])
+    compared, not_compared = _comparable(list(policies), contenders, first)
+    comparison = Comparison([contender.evaluation for contender in contenders], first, compared)
     with ending_together(trainer):
-        trainer.test(comparison, ComparisonData(log, contenders), verbose=False)
+        trainer.test(comparison, ComparisonData(log, contenders, first), verbose=False)
+    names = list(policies)
+    sums = zip((names[number] for number in compared), comparison.difference_sums(), strict=True)
+    differences = compare_sums(names[first], list(sums), CLICK_LEVEL) if compared else None
     described = [contender.describe(log) for contender in contenders]
     notes = propensity_notes(log, c) if corrected else estimated_note(log)
     if "world" in log.description and any("exact" in each["replicas"][0] for each in described):
@@ -135,4 +150,33 @@ def compare(
         if isinstance(each, TrainedAgent) and each.learned is not None
     ]
     loud = [warning for warning in learned if warning]
-    return Result(about_log(log), CLICK_LEVEL, c, settings.seed, described, notes, loud)
+    return Result(about_log(log), CLICK_LEVEL, c, settings.seed, described, [*notes, *not_compared], loud, differences)
+
+
+def _baseline(policies: Mapping[str, Policy | TrainedAgent], name: str | None) -> int:
+    """The number of the policy that the others are compared with."""
+    names = list(policies)
+    if name is None:
+        logged = [number for number, each in enumerate(policies.values()) if isinstance(each, LoggedPolicy)]
+        return logged[0] if logged else 0
+    if len(names) < 2:
+        raise InputError(f"A baseline ({name}) needs another policy that is compared with it, and there is only one.")
+    if name not in names:
+        known = ", ".join(names)
+        raise InputError(f"The baseline must be one of the policies, {known}; got {name!r}.{suggest(name, names)}")
+    return names.index(name)
+
+
+def _comparable(names: Sequence[str], contenders: Sequence[Contender], first: int) -> tuple[list[int], list[str]]:
+    """The numbers of the policies that can be compared with the baseline, and notes on the others."""
+    if len(names) < 2:
+        return [], []
+    if contenders[first].not_compared:
+        return [], [f"Nothing is compared with {names[first]}: {contenders[first].not_compared}."]
+    others = [number for number in range(len(names)) if number != first]
+    notes = [
+        f"{names[number]} is not compared with {names[first]}: {why}."
+        for number in others
+        if (why := contenders[number].not_compared)
+    ]
+    return [number for number in others if not contenders[number].not_compared], notes

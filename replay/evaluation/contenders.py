@@ -7,22 +7,18 @@ from typing import Any, NamedTuple
 import lightning as L
 import pandas as pd
 import torch
-from torch import nn
+from lightning.pytorch.utilities import move_data_to_device
+from torch import Tensor, nn
 
-from replay.evaluation.description import FEW_CLICKS, propensity_notes, replica_estimates
+from replay.evaluation.description import propensity_notes, replica_estimates, small_sample_note
+from replay.evaluation.differences import DifferenceSums
 from replay.evaluation.evaluate import TrainedAgent, describe
-from replay.evaluation.evaluator import (
-    SCORES_AT_ONCE,
-    Evaluation,
-    PolicyEvaluation,
-    batch_size,
-    read_ahead,
-    rejected,
-)
+from replay.evaluation.evaluator import Evaluation, PolicyEvaluation, Weighed, rejected
 from replay.evaluation.policies import EventBatch, LoggedPolicy, Policy, UniformPolicy
 from replay.evaluation.shards import partition
+from replay.evaluation.shown import SCORES_AT_ONCE, AskedEvents, batch_size, read_ahead, scored, show
 from replay.logs.reader import Events, Log, RowGroup
-from replay.protocol.events import CandidateEvents, ReplaySettings
+from replay.protocol.events import ReplaySettings
 from replay.protocol.rejection import kept_rows
 
 __all__ = [
@@ -48,7 +44,7 @@ class GroupRead(NamedTuple):
     frame: pd.DataFrame | None
 
 
-Batch = CandidateEvents | EventBatch
+Batch = AskedEvents | EventBatch
 
 
 class Contender(ABC):
@@ -58,6 +54,8 @@ class Contender(ABC):
     size: int
     """events per batch"""
     needs_frame = False
+    not_compared: str | None = None
+    """why its IPS is no value of a policy, so that differences would mean nothing"""
 
     @abstractmethod
     def batches(self, read: GroupRead) -> Iterator[Batch]:
@@ -82,12 +80,14 @@ class AgentContender(Contender):
     def __init__(self, name: str, trained: TrainedAgent, log: Log, settings: ReplaySettings, draws: int) -> None:
         agent, features = trained.agent, trained.features
         self.name, self.log, self.features, self.settings = name, log, features, settings
-        self.size = batch_size(settings, agent.replicas)
+        if settings.protocol == "affinity":
+            self.not_compared = "candidates: affinity always shows the logged item; use uniform or all"
+        self.size = batch_size(scored(settings, log), agent.replicas)
         draws = draws if agent.draws_choices else 1
-        self.evaluation = Evaluation(agent, features, log.rows, draws, log.first_row)
+        self.evaluation = Evaluation(agent, features, draws)
 
     def batches(self, read: GroupRead) -> Iterator[Batch]:
-        whole = CandidateEvents.show(self.log, read.group, read.events, self.features, self.settings)[0]
+        whole = show(self.log, read.group, read.events, self.features, self.settings)
         for start in range(0, read.group.rows, self.size):
             yield whole.slice(start, start + self.size)
 
@@ -113,7 +113,7 @@ class PolicyContender(Contender):
     def __init__(self, policy: Policy, log: Log, c: float | None, seed: int) -> None:
         self.policy, self.log, self.needs_frame = policy, log, policy.needs_frame
         self.size = min(_EVENTS_AT_ONCE, max(1, SCORES_AT_ONCE // log.n_items))
-        self.evaluation = ProbabilityEvaluation(policy, log, c if policy.corrected else None, seed)
+        self.evaluation = ProbabilityEvaluation(policy, c if policy.corrected else None, seed)
 
     def batches(self, read: GroupRead) -> Iterator[Batch]:
         for start in range(0, read.group.rows, self.size):
@@ -131,44 +131,52 @@ class PolicyContender(Contender):
         reasons = ", ".join(f"{number:,} {why}" for why, number in counts["rejected"].items())
         accepted = f"{counts['accepted']:,} of {counts['seen']:,} events accepted; rejected: {reasons}."
         notes = [*policy.notes, accepted]
-        # weights that vary are worth fewer events: (sum w)^2 / sum w^2 of them
-        clicks = (row["snips"] or 0.0) * (row["effective_sample_size"] or 0.0)
-        if clicks < FEW_CLICKS:
-            notes.append(f"The weighted events are worth only {clicks:.1f} clicks: bootstrap intervals are too narrow.")
-        return {"policy": policy.name, "replicas": [row], "notes": notes}
+        return {"policy": policy.name, "replicas": [row], "notes": [*notes, *small_sample_note([row])]}
 
 
 class ProbabilityEvaluation(PolicyEvaluation):
     """``trainer.test`` of a policy that gives probabilities. They are exact, so there is no Monte Carlo error."""
 
-    def __init__(self, policy: Policy, log: Log, c: float | None, seed: int) -> None:
-        super().__init__(1, log.rows, log.first_row)
+    def __init__(self, policy: Policy, c: float | None, seed: int) -> None:
+        super().__init__(1)
         self.policy, self.c, self.seed = policy, c, seed
 
-    def test_step(self, batch: EventBatch, batch_idx: int) -> None:
+    def weigh(self, batch: EventBatch) -> Weighed:
         decided = self.policy.decide(batch, self.seed)
         stays = kept_rows(batch.rows, batch.propensity, self.c, self.seed)
-        columns = (batch.click, decided.match[None], decided.weight[None], decided.logged)
-        click, match, weight, logged = (torch.from_numpy(column).to(self.device) for column in columns)
-        row = torch.arange(batch.rows.start, batch.rows.stop, device=self.device)
+        columns = (batch.click, decided.match[None], decided.weight[None], decided.pi[None], decided.logged)
+        click, match, weight, pi, logged = (torch.from_numpy(column).to(self.device) for column in columns)
         stays = stays.to(self.device)
-        self.estimates.update(row, click, match, stays, weight, torch.zeros_like(weight))
+        self.estimates.update(click, match, stays, weight, pi, torch.zeros_like(weight))
         self.counts.update(logged.long() - 1, stays, torch.zeros(0, dtype=torch.bool, device=self.device))
+        return Weighed(click, weight, pi)
 
 
 class _PolicyBatch:
     """A batch and the number of the policy that is asked. Lightning leaves it as it is, since it is no collection."""
 
-    def __init__(self, policy: int, events: Batch) -> None:
-        self.policy, self.events = policy, events
+    def __init__(self, policy: int, events: Batch, start: int) -> None:
+        self.policy, self.events, self.start = policy, events, start
 
 
 class Comparison(L.LightningModule):
-    """``trainer.test`` of several policies."""
+    """``trainer.test`` of several policies.
 
-    def __init__(self, evaluations: Sequence[PolicyEvaluation]) -> None:
+    Args:
+        evaluations: of each policy.
+        baseline: number of the policy that others are compared with, and that is asked first about each row group.
+        compared: numbers of the policies that are compared with it.
+    """
+
+    def __init__(
+        self, evaluations: Sequence[PolicyEvaluation], baseline: int = 0, compared: Sequence[int] = ()
+    ) -> None:
         super().__init__()
         self.evaluations = nn.ModuleList(evaluations)
+        self.baseline, self.compared = baseline, list(compared)
+        self.differences = nn.ModuleList([DifferenceSums(evaluations[number].replicas) for number in compared])
+        self._held: list[tuple[Tensor, Tensor]] = []
+        """the baseline's mean weights and probabilities (1, N) in the row group at hand"""
 
     def _each(self) -> Iterator[PolicyEvaluation]:
         for evaluation in self.evaluations:
@@ -183,37 +191,76 @@ class Comparison(L.LightningModule):
     def on_test_epoch_start(self) -> None:
         for evaluation in self._each():
             evaluation.on_test_epoch_start()
+        for sums in self._sums():
+            sums.reset()
 
     def test_step(self, batch: _PolicyBatch | None, batch_idx: int) -> None:
         if batch is None:
             # the shard of a process without row groups
             return
         events = batch.events
-        if isinstance(events, CandidateEvents):
-            events = CandidateEvents(*(column.to(self.device) for column in events))
-        self.evaluations[batch.policy].test_step(events, batch_idx)  # type: ignore[operator]
+        if not isinstance(events, EventBatch):
+            events = move_data_to_device(events, self.device)
+        evaluation = self.evaluations[batch.policy]
+        assert isinstance(evaluation, PolicyEvaluation)
+        found = evaluation.weigh(events)
+        assert found is not None
+        if batch.policy == self.baseline and self.compared:
+            self._hold(found, batch.start)
+        elif batch.policy in self.compared:
+            self._pair(found, batch)
+
+    def _hold(self, found: Weighed, start: int) -> None:
+        if start == 0:
+            self._held = []
+        self._held.append((found.weight.mean(0, keepdim=True), found.pi.mean(0, keepdim=True)))
+
+    def _pair(self, found: Weighed, batch: _PolicyBatch) -> None:
+        """Policies may be asked about different numbers of events at once."""
+        if len(self._held) > 1:
+            weights, chances = zip(*self._held, strict=True)
+            self._held = [(torch.cat(weights, dim=1), torch.cat(chances, dim=1))]
+        weight, pi = self._held[0]
+        same = slice(batch.start, batch.start + len(found.click))
+        sums = self.differences[self.compared.index(batch.policy)]
+        assert isinstance(sums, DifferenceSums)
+        sums.update(found, weight[:, same], pi[:, same])
+
+    def _sums(self) -> Iterator[DifferenceSums]:
+        for sums in self.differences:
+            assert isinstance(sums, DifferenceSums)
+            yield sums
+
+    def difference_sums(self) -> list[Tensor]:
+        """Of each policy that is compared with the baseline."""
+        return [sums.compute() for sums in self._sums()]
 
     def on_test_epoch_end(self) -> None:
         for evaluation in self._each():
             evaluation.on_test_epoch_end()
+        # summed over all processes; torchmetrics keeps the results
+        self.difference_sums()
 
 
 class ComparisonData(L.LightningDataModule):
     """The batches of a log for a ``Comparison``, sharded over the trainer's processes."""
 
-    def __init__(self, log: Log, contenders: Sequence[Contender]) -> None:
+    def __init__(self, log: Log, contenders: Sequence[Contender], baseline: int = 0) -> None:
         super().__init__()
-        self.log, self.contenders = log, contenders
+        self.log, self.contenders, self.baseline = log, contenders, baseline
 
     def test_dataloader(self) -> "_ComparisonLoader":
         rank, parts = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         shard = partition([group.rows for group in self.log.groups], parts)[rank]
-        return _ComparisonLoader(self.log, self.contenders, [self.log.groups[number] for number in shard])
+        groups = [self.log.groups[number] for number in shard]
+        return _ComparisonLoader(self.log, self.contenders, groups, self.baseline)
 
 
 class _ComparisonLoader:
-    def __init__(self, log: Log, contenders: Sequence[Contender], groups: Sequence[RowGroup]) -> None:
-        self.log, self.contenders, self.groups = log, contenders, groups
+    def __init__(
+        self, log: Log, contenders: Sequence[Contender], groups: Sequence[RowGroup], baseline: int = 0
+    ) -> None:
+        self.log, self.contenders, self.groups, self.baseline = log, contenders, groups, baseline
 
     def __len__(self) -> int:
         return max(1, sum(-(-group.rows // each.size) for group in self.groups for each in self.contenders))
@@ -228,7 +275,10 @@ class _ComparisonLoader:
             events = self.log.events(group, use_threads=torch.get_num_threads() > 1)
             return GroupRead(group, events, self.log.frame(group) if shows else None)
 
+        # others are compared with the baseline's weights, so it is asked first
+        order = sorted(range(len(self.contenders)), key=lambda number: number != self.baseline)
         for found in read_ahead(read, self.groups):
-            for number, contender in enumerate(self.contenders):
-                for events in contender.batches(found):
-                    yield _PolicyBatch(number, events)
+            for number in order:
+                contender = self.contenders[number]
+                for place, events in enumerate(contender.batches(found)):
+                    yield _PolicyBatch(number, events, place * contender.size)

@@ -9,17 +9,17 @@ from replay.logs.schema import LOGGING
 from replay.protocol.rejection import floor_note
 
 __all__ = [
-    "FEW_CLICKS",
+    "SMALL_SAMPLE",
     "about_log",
     "estimated_note",
-    "few_clicks_note",
     "plain_number",
     "propensity_notes",
     "replica_estimates",
+    "small_sample_note",
 ]
 
-FEW_CLICKS = 10
-"""Matched clicks below which bootstrap intervals are too narrow."""
+SMALL_SAMPLE = 100
+"""Effective sample size below which a few events decide IPS and SNIPS."""
 
 
 def replica_estimates(results: Mapping[str, Estimate], replica: int) -> dict[str, float | None]:
@@ -44,12 +44,20 @@ def about_log(log: Log) -> dict[str, Any]:
     }
 
 
-def few_clicks_note(replicas: Sequence[Mapping[str, Any]], who: str) -> list[str]:
-    """A note if so few clicks were matched that bootstrap intervals are too narrow."""
-    clicks = min((row["match"] or 0) * row["accepted"] for row in replicas)
-    if clicks >= FEW_CLICKS:
+def small_sample_note(replicas: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A note if the weights of a replica leave so little of the log that single events decide."""
+    # without a match the size is 0/0, and IPS is 0; without propensities both are unknown
+    sizes = [0.0 if row["effective_sample_size"] is None else row["effective_sample_size"] for row in replicas]
+    small, row = min(zip(sizes, replicas, strict=True), key=lambda pair: pair[0])
+    if small >= SMALL_SAMPLE or row["ips"] is None:
         return []
-    return [f"{who} matched only {clicks:.0f} clicks: its bootstrap intervals are too narrow; Wilson's are not."]
+    who = f"Replica {row['replica']}" if len(replicas) > 1 else "It"
+    if small == 0:
+        return [f"{who} never picks a logged action: the log says nothing about its click rate."]
+    return [
+        f"{who} is judged by events that are worth {small:,.0f} (effective sample size): single ones decide IPS and "
+        "SNIPS, and weights larger than those that were met are missing from the intervals."
+    ]
 
 
 def estimated_note(log: Log) -> list[str]:

@@ -1,40 +1,39 @@
 """Estimators of the click rate of a policy, such as a frozen agent, as torchmetrics metrics.
 
 Event i has the click r_i and was logged with probability p_i. Let m_i be 1 if the policy picks the logged action, else
-0, and pi_i the probability that it does (for an agent m_i itself, or for Thompson sampling a mean over Monte Carlo
-draws), and let w_i = pi_i / p_i.
+0, and pi_i the probability that it does (exact, or for Thompson sampling a mean over Monte Carlo draws), and let
+w_i = pi_i / p_i.
 
     match   sum m r / sum m            Wilson's interval
-    IPS     1/N sum w r                bootstrap over blocks of rows
-    SNIPS   sum w r / sum w            bootstrap over blocks of rows
+    IPS     1/N sum w r                gamma interval, see nl_lightning.core.intervals
+    SNIPS   sum w r / sum w            gamma interval
     acceptance rate  1/N sum m;   effective sample size  (sum w)^2 / sum w^2
 
-All estimates are functions of sums over blocks of rows, so one pass over the log is enough and shards add up.
+All estimates and intervals are functions of sums over events, so one pass over the log is enough and shards add up.
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from nl_lightning.core.rng import Stream, generator
-from nl_lightning.core.statistics import CLICK_LEVEL, wilson
+from nl_lightning.core.intervals import Ends, PseudoClick, ips_interval, pseudo_click, snips_interval
+from nl_lightning.core.statistics import wilson
 
 __all__ = [
-    "BLOCKS",
     "IPS",
     "METRICS",
-    "RESAMPLES",
     "AcceptanceRate",
-    "BlockSums",
     "Counted",
     "EffectiveSampleSize",
     "Estimate",
     "EventCounts",
+    "EventSums",
     "MatchCTR",
     "SelfNormalisedIPS",
     "Totals",
@@ -42,14 +41,21 @@ __all__ = [
     "monte_carlo_error",
 ]
 
-
-BLOCKS = 1000
-"""Number of blocks of rows that a log is divided into; the bootstrap resamples blocks."""
-
-RESAMPLES = 2000
-"""Number of bootstrap resamples."""
-
-_COLUMNS = ("events", "matches", "match_clicks", "weight", "weight2", "weighted_clicks", "monte_carlo")
+_COLUMNS = (
+    "events",
+    "matches",
+    "match_clicks",
+    "weight",
+    "weight2",
+    "weighted_clicks",
+    "weighted2_clicks",
+    "pi",
+    "pi_weight",
+    "pi_weight2",
+    "monte_carlo",
+)
+"""N, sum m, sum m r, sum w, sum w^2, sum w r, sum w^2 r, sum pi, sum pi w, sum pi w^2, and the Monte Carlo variance of
+sum w r, which is information: it is already within sum w^2 r"""
 
 
 class Estimate(NamedTuple):
@@ -60,44 +66,51 @@ class Estimate(NamedTuple):
     high: Tensor
 
 
-class BlockSums(Metric):
-    """Base class of the estimators: sums (R, blocks, columns) over the events of each block.
+class EventSums(Metric):
+    """Base class of the estimators: sums (R, columns) over events.
 
     Args:
         replicas: number R of replicas.
-        rows: number of rows of the whole log, or of the part of it that is evaluated.
-        first_row: the first of these rows.
     """
 
     full_state_update = False
     sums: Tensor
 
-    def __init__(self, replicas: int, rows: int, first_row: int = 0, **kwargs: Any) -> None:
+    def __init__(self, replicas: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.rows, self.first_row = rows, first_row
-        self.add_state("sums", torch.zeros(replicas, BLOCKS, len(_COLUMNS), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("sums", torch.zeros(replicas, len(_COLUMNS), dtype=torch.float64), dist_reduce_fx="sum")
 
-    def update(self, row: Tensor, click: Tensor, match: Tensor, counts: Tensor, weight: Tensor, spread: Tensor) -> None:
+    def update(self, click: Tensor, match: Tensor, counts: Tensor, weight: Tensor, pi: Tensor, spread: Tensor) -> None:
         """Add N events of the log.
 
         Args:
-            row: (N,), rows of the log.
             click: r (N,).
             match: m (R, N).
             counts: (N,), False for events that the propensity correction removes from the match estimator.
             weight: w (R, N).
+            pi: (R, N), the probability of the logged action.
             spread: (R, N), the Monte Carlo variance of w r.
         """
         clicks, matched = click.to(weight), (match & counts).to(weight)
-        ones = torch.ones_like(weight)
-        columns = (ones, matched, matched * clicks, weight, weight.square(), weight * clicks, spread)
-        # exact, because the products stay below 2^63
-        block = (row - self.first_row) * BLOCKS // self.rows
-        self.sums.index_add_(1, block, torch.stack(columns, dim=-1))
+        clicked = weight * clicks
+        columns = (
+            torch.ones_like(weight),
+            matched,
+            matched * clicks,
+            weight,
+            weight.square(),
+            clicked,
+            clicked * weight,
+            pi,
+            pi * weight,
+            pi * weight.square(),
+            spread,
+        )
+        self.sums += torch.stack([column.sum(-1, dtype=torch.float64) for column in columns], dim=-1)
 
     def total(self, name: str) -> Tensor:
-        """The sum (R,) of a column over all blocks."""
-        return self.sums[..., _COLUMNS.index(name)].sum(1)
+        """The sum (R,) of a column."""
+        return self.sums[..., _COLUMNS.index(name)]
 
     @abstractmethod
     def compute(self) -> Any:
@@ -110,59 +123,53 @@ class BlockSums(Metric):
         low, high = torch.tensor(ends, dtype=k.dtype, device=k.device).T
         return Estimate(k / n, low, high)
 
-    def bootstrapped(self, numerator: str, denominator: str) -> Estimate:
-        """A ratio of sums with the quantiles of the same ratio over resampled blocks."""
-        ratio = self.total(numerator) / self.total(denominator)
-        used = self.sums[0, :, 0] > 0
-        blocks = int(used.sum())
-        if blocks < 2:
-            return Estimate(ratio, *[torch.full_like(ratio, torch.nan)] * 2)
-        pair = self.sums[:, used][..., [_COLUMNS.index(numerator), _COLUMNS.index(denominator)]]
-        top, bottom = (_times_drawn(blocks).to(pair) @ pair).unbind(-1)
-        # resamples without any weight are NaN and are ignored
-        ends = torch.tensor([(1 - CLICK_LEVEL) / 2, (1 + CLICK_LEVEL) / 2], dtype=pair.dtype, device=pair.device)
-        low, high = (top / bottom).nanquantile(ends, dim=1)
-        return Estimate(ratio, low, high)
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """A sum (R,) as NumPy has it."""
+        return self.total(name).cpu().numpy()
+
+    def pseudo_click(self) -> PseudoClick:
+        """The size of a click that was not met."""
+        return pseudo_click(*map(self.numbers, ("pi", "pi_weight", "pi_weight2")))
+
+    def within(self, value: Tensor, ends: Ends) -> Estimate:
+        """An estimate with its interval."""
+        return Estimate(value, *(torch.from_numpy(end).to(value) for end in ends))
 
 
-@lru_cache(maxsize=1)
-def _times_drawn(blocks: int) -> Tensor:
-    """(resamples, blocks): how often each block is drawn, the same for every estimator."""
-    g = generator(0, Stream.BOOTSTRAP, blocks)
-    drawn = torch.randint(blocks, (RESAMPLES, blocks), generator=g, device="cpu")
-    times = torch.zeros(RESAMPLES, blocks, dtype=torch.float64, device="cpu")
-    return times.scatter_add_(1, drawn, torch.ones_like(times))
-
-
-class MatchCTR(BlockSums):
+class MatchCTR(EventSums):
     """sum m r / sum m, with Wilson's interval."""
 
     def compute(self) -> Estimate:
         return self.counted("match_clicks", "matches")
 
 
-class IPS(BlockSums):
+class IPS(EventSums):
     """1/N sum w r"""
 
     def compute(self) -> Estimate:
-        return self.bootstrapped("weighted_clicks", "events")
+        clicks, clicks2, events = map(self.numbers, ("weighted_clicks", "weighted2_clicks", "events"))
+        value = self.total("weighted_clicks") / self.total("events")
+        return self.within(value, ips_interval(clicks, clicks2, events, self.pseudo_click()))
 
 
-class SelfNormalisedIPS(BlockSums):
+class SelfNormalisedIPS(EventSums):
     """sum w r / sum w"""
 
     def compute(self) -> Estimate:
-        return self.bootstrapped("weighted_clicks", "weight")
+        weight, weight2 = self.numbers("weight"), self.numbers("weight2")
+        clicks, clicks2 = self.numbers("weighted_clicks"), self.numbers("weighted2_clicks")
+        value = self.total("weighted_clicks") / self.total("weight")
+        return self.within(value, snips_interval(weight, weight2, clicks, clicks2, self.pseudo_click()))
 
 
-class AcceptanceRate(BlockSums):
+class AcceptanceRate(EventSums):
     """1/N sum m, with Wilson's interval."""
 
     def compute(self) -> Estimate:
         return self.counted("matches", "events")
 
 
-class EffectiveSampleSize(BlockSums):
+class EffectiveSampleSize(EventSums):
     """(sum w)^2 / sum w^2"""
 
     def compute(self) -> Estimate:
@@ -170,15 +177,15 @@ class EffectiveSampleSize(BlockSums):
         return Estimate(size, *[torch.full_like(size, torch.nan)] * 2)
 
 
-class Totals(BlockSums):
-    """The sums over all blocks, by name."""
+class Totals(EventSums):
+    """The sums by name."""
 
     def compute(self) -> dict[str, Tensor]:
-        return {name: self.total(name) for name in _COLUMNS}
+        return {name: self.total(name).clone() for name in _COLUMNS}
 
 
 def monte_carlo_error(totals: Mapping[str, Tensor]) -> Tensor:
-    """(R,), the standard error of IPS that comes from estimating action probabilities."""
+    """(R,), the standard error of IPS that comes from estimating action probabilities; its interval contains it."""
     return totals["monte_carlo"].sqrt() / totals["events"]
 
 
@@ -218,7 +225,7 @@ class EventCounts(Metric):
         return Counted(*self.counted.tolist())
 
 
-METRICS: dict[str, type[BlockSums]] = {
+METRICS: dict[str, type[EventSums]] = {
     "match": MatchCTR,
     "ips": IPS,
     "snips": SelfNormalisedIPS,
@@ -227,13 +234,11 @@ METRICS: dict[str, type[BlockSums]] = {
 }
 
 
-def estimates(replicas: int, rows: int, first_row: int = 0, **others: type[BlockSums]) -> MetricCollection:
+def estimates(replicas: int, **others: type[EventSums]) -> MetricCollection:
     """All estimators, and further ones by name, sharing one set of sums.
 
     Only ``compute`` gives results over all processes.
     """
     chosen = {**METRICS, **others}
-    metrics: dict[str, Metric | MetricCollection] = {
-        name: metric(replicas, rows, first_row) for name, metric in chosen.items()
-    }
+    metrics: dict[str, Metric | MetricCollection] = {name: metric(replicas) for name, metric in chosen.items()}
     return MetricCollection(metrics, compute_groups=[list(metrics)])

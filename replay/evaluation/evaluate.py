@@ -8,19 +8,18 @@ from typing import Any, NamedTuple
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.agents.base import Agent
-from nl_lightning.agents.exploration import Exploration
+from nl_lightning.agents.probabilities import DRAWS
 from nl_lightning.agents.state import from_checkpoint, stored_name
 from nl_lightning.core.checkpoint import read_checkpoint, restoring
 from nl_lightning.core.errors import InputError
-from nl_lightning.core.imports import overridden
 from nl_lightning.core.statistics import CLICK_LEVEL
 from nl_lightning.rollout.data import BanditData
 from replay.evaluation.description import (
     about_log,
-    few_clicks_note,
     plain_number,
     propensity_notes,
     replica_estimates,
+    small_sample_note,
 )
 from replay.evaluation.estimators import monte_carlo_error
 from replay.evaluation.evaluator import Evaluation, rejected
@@ -36,10 +35,6 @@ from replay.simulation.ground_truth import exact_ctr
 from replay.simulation.simulated_world import SimulatedWorld
 
 __all__ = ["DRAWS", "TrainedAgent", "describe", "evaluate_agent", "load", "load_trained", "measure"]
-
-
-DRAWS = 20
-"""Monte Carlo draws for the action probabilities of a Thompson agent."""
 
 
 class TrainedAgent(NamedTuple):
@@ -130,7 +125,7 @@ def measure(
     processes: Processes = ONE,
 ) -> Evaluation:
     """Run the agent over the log once, sharded over the processes."""
-    evaluation = Evaluation(agent, features, log.rows, draws if agent.draws_choices else 1, log.first_row)
+    evaluation = Evaluation(agent, features, draws if agent.draws_choices else 1)
     trainer = processes.trainer(progress)
     with ending_together(trainer):
         trainer.test(evaluation, LogData(log, features, settings, agent.replicas), verbose=False)
@@ -143,9 +138,7 @@ def describe(evaluation: Evaluation, log: Log, settings: ReplaySettings) -> dict
     results = evaluation.results()
     exact = None
     # an exact value needs the scores to decide: an agent or a rule with a choice of its own has none
-    decided = not overridden(agent, Agent, "act", "choose", "score", "best")
-    decided = decided and not overridden(agent.exploration, Exploration, "choose")
-    if "world" in log.description and decided and isinstance(features, ObdFeatures):
+    if "world" in log.description and agent.decides_by_score and isinstance(features, ObdFeatures):
         world = SimulatedWorld.from_description(log.description)
         exact = exact_ctr(agent, features, world, settings.protocol, settings.arms, draws=200).tolist()
     replicas = []
@@ -183,7 +176,7 @@ def _notes(result: dict[str, Any], evaluation: Evaluation, log: Log) -> list[str
     diverged = [str(row["replica"]) for row in result["replicas"] if row["diverged_at"]]
     if diverged:
         notes.append(f"TrainNN diverged in replica {', '.join(diverged)}.")
-    notes += few_clicks_note(result["replicas"], "A replica")
+    notes += small_sample_note(result["replicas"])
     idle = evaluation.trainer.world_size - len(log.groups)
     if idle > 0:
         notes.append(f"{idle} processes had nothing to do: the log has only {len(log.groups)} row groups.")
@@ -205,7 +198,7 @@ def _notes(result: dict[str, Any], evaluation: Evaluation, log: Log) -> list[str
     if "ips_monte_carlo_error" in counted:
         error = counted["ips_monte_carlo_error"]
         notes.append(
-            f"Action probabilities are means over {result['draws']} draws, which add a standard error of {error:.2g} "
-            "to IPS."
+            f"Action probabilities are means over {result['draws']} draws. The standard error of {error:.2g} that this "
+            "adds to IPS is part of its interval."
         )
     return notes

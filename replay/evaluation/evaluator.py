@@ -6,41 +6,40 @@ computed when they occur.
 """
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from nl_lightning.agents.asking import ask, mean_and_bonus
 from nl_lightning.agents.base import Agent
+from nl_lightning.agents.probabilities import (
+    best_of_all,
+    best_of_random_sets,
+    logged_best_of_all,
+    logged_best_of_random_sets,
+)
 from nl_lightning.core.errors import InputError
 from replay.evaluation.estimators import METRICS, Estimate, EventCounts, Totals, estimates
-from replay.logs.reader import Log, RowGroup
-from replay.protocol.events import CandidateEvents, ReplaySettings
+from replay.evaluation.shown import AskedEvents, DrawnEvents, batches
+from replay.logs.reader import Log
+from replay.protocol.events import CandidateEvents
 from replay.protocol.features import Features
 
 __all__ = [
     "KEPT_ARMS",
     "LOOKUP_ENTRIES",
-    "SCORES_AT_ONCE",
     "WHOLE_PAIRS",
     "Evaluation",
     "FrozenAgent",
     "PolicyEvaluation",
-    "batch_size",
+    "Weighed",
     "batches",
-    "read_ahead",
     "rejected",
 ]
-
-
-SCORES_AT_ONCE = 2_000_000
-"""Scores held in memory at a time, over all replicas."""
 
 WHOLE_PAIRS = 16
 """Whole pair features below this can be looked up; in the Open Bandit Dataset others are rare."""
@@ -54,43 +53,8 @@ KEPT_ARMS = 4_000_000
 _EVENTS_AT_ONCE = 256
 """Events of an agent with a choice of its own that are evaluated at once."""
 
-_Read = TypeVar("_Read")
-
 _ARMS_AT_ONCE = 50_000
 """Arms whose features are held in memory at a time."""
-
-
-def batch_size(setting: ReplaySettings, replicas: int) -> int:
-    """Number of events per batch."""
-    return max(1, SCORES_AT_ONCE // (setting.arms * replicas))
-
-
-def batches(
-    log: Log, features: Features, setting: ReplaySettings, replicas: int, groups: Sequence[RowGroup] | None = None
-) -> Iterator[CandidateEvents]:
-    """Batches of the whole log, or of some of its row groups. A group is read while the one before it is processed."""
-    size = batch_size(setting, replicas)
-
-    def read(group: RowGroup) -> CandidateEvents:
-        return CandidateEvents.read(log, group, features, setting)[0]
-
-    for whole in read_ahead(read, log.groups if groups is None else groups):
-        for start in range(0, len(whole.row), size):
-            yield whole.slice(start, start + size)
-
-
-def read_ahead(read: Callable[[RowGroup], _Read], groups: Sequence[RowGroup]) -> Iterator[_Read]:
-    """Read each group ahead in a second thread, unless there is one thread to use and no network to wait for."""
-    if torch.get_num_threads() == 1 and all(isinstance(group.file, Path) for group in groups):
-        yield from map(read, groups)
-        return
-    with ThreadPoolExecutor(1) as reader:
-        coming = deque(reader.submit(read, group) for group in groups[:1])
-        for group in groups[1:]:
-            ready = coming.popleft().result()
-            coming.append(reader.submit(read, group))
-            yield ready
-        yield from (last.result() for last in coming)
 
 
 class FrozenAgent:
@@ -156,10 +120,10 @@ class FrozenAgent:
         self._place[fresh] = torch.arange(self._count, stop, dtype=torch.int32, device=fresh.device)
         self._count = stop
 
-    def choices(self, batch: CandidateEvents, draws: int) -> Iterator[Tensor]:
-        """(R, N), the chosen arms, one tensor a draw."""
+    def choices(self, batch: CandidateEvents, draws: int, values: Tensor | None = None) -> Iterator[Tensor]:
+        """(R, N), the chosen arms, one tensor a draw. ``values`` are those of ``scored``, if they are known."""
         agent = self.agent
-        values = None if agent.own_choice else self._masked(self.look_up(batch), batch.mask)
+        values = self.scored(batch) if values is None and not agent.own_choice else values
         rows = batch.row.cpu()
         for draw in range(draws):
             noise = [agent.noise.of_rows(r, rows, batch.item.shape[1], draw) for r in range(agent.replicas)]
@@ -168,11 +132,45 @@ class FrozenAgent:
             normal = torch.stack(drawn).to(agent.lam) if drawn else None
             yield self._asked(batch, uniform, normal) if values is None else self._best(values, uniform, normal)
 
-    def _masked(self, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Padding is never chosen: its score or its mean is minus infinity."""
-        if mask is not None:
-            values[..., 0].masked_fill_(~mask, -torch.inf)
+    def scored(self, batch: CandidateEvents) -> Tensor:
+        """As ``look_up``. Padding is never chosen: its score or its mean is minus infinity."""
+        values = self.look_up(batch)
+        if batch.mask is not None:
+            values[..., 0].masked_fill_(~batch.mask, -torch.inf)
         return values
+
+    def chances(self, batch: CandidateEvents, draws: int, values: Tensor, arms: int | None = None) -> Iterator[Tensor]:
+        """(R, N), the chance that the logged action is chosen, given the scores of a draw, one tensor a draw.
+
+        With ``arms`` the choice is from as many candidates that are drawn uniformly among those of the event.
+        """
+        tolerance = self.agent.tie_tolerance
+        for score in self._drawn_scores(batch, draws, values):
+            if arms is None:
+                yield logged_best_of_all(score, batch.logged, tolerance)
+            else:
+                yield logged_best_of_random_sets(score, batch.logged, arms, tolerance, batch.mask)
+
+    def distributions(self, batch: CandidateEvents, draws: int, arms: int | None = None) -> Iterator[Tensor]:
+        """(R, N, K), the chance of every arm, one tensor a draw; ``arms`` as in ``chances``, without padding."""
+        tolerance = self.agent.tie_tolerance
+        if not self.agent.decides_by_score:
+            yield from (one_hot(arm, batch.item.shape[1]).double() for arm in self.choices(batch, draws))
+            return
+        for score in self._drawn_scores(batch, draws, self.scored(batch)):
+            yield best_of_all(score, tolerance) if arms is None else best_of_random_sets(score, arms, tolerance)
+
+    def _drawn_scores(self, batch: CandidateEvents, draws: int, values: Tensor) -> Iterator[Tensor]:
+        """(R, N, K), the scores, one tensor a draw, given what ``scored`` returns."""
+        agent, rows = self.agent, batch.row.cpu()
+        for draw in range(draws):
+            score = values[..., 0]
+            if values.shape[-1] == 2:
+                noise = [agent.noise.normals_of_rows(r, rows, score.shape[-1], draw) for r in range(agent.replicas)]
+                drawn = [normal for normal in noise if normal is not None]
+                normal = torch.stack(drawn).to(agent.lam) if drawn else None
+                score = agent.exploration.score(score, values[..., 1], normal)
+            yield score
 
     def unknown(self, batch: CandidateEvents) -> Tensor:
         """(N, C + M): whether a value of the context is missing or was not seen by the fit of the features."""
@@ -231,20 +229,36 @@ class FrozenAgent:
         return torch.cat(parts, dim=1) if parts else self._known[:, :0]
 
 
+class Weighed(NamedTuple):
+    """What a policy does with N events, for R replicas."""
+
+    click: Tensor
+    """r (N,)"""
+    weight: Tensor
+    """w = pi / p (R, N)"""
+    pi: Tensor
+    """(R, N), the probability of the logged action"""
+
+
 class PolicyEvaluation(L.LightningModule):
     """Base class: ``trainer.test`` of a policy on the batches of a log. Its only state is sums.
 
     Args:
         replicas: number R of replicas, each of which has estimates of its own.
-        rows: number of rows of the log, or of the part of it that is evaluated.
-        first_row: the first of these rows.
     """
 
-    def __init__(self, replicas: int, rows: int, first_row: int = 0) -> None:
+    def __init__(self, replicas: int) -> None:
         super().__init__()
         self.replicas = replicas
-        self.estimates = estimates(replicas, rows, first_row, totals=Totals)
+        self.estimates = estimates(replicas, totals=Totals)
         self.counts = EventCounts()
+
+    def weigh(self, batch: Any) -> Weighed | None:
+        """Ask the policy about some events and add them to its sums; None if there is no event."""
+        raise NotImplementedError
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.weigh(batch)
 
     def on_test_epoch_start(self) -> None:
         self.estimates.reset()
@@ -275,34 +289,49 @@ class Evaluation(PolicyEvaluation):
     Args:
         agent: the agent; all of its replicas are evaluated.
         features: the features it was trained with.
-        rows: number of rows of the log, or of the part of it that is evaluated.
         draws: number of Monte Carlo draws for the action probabilities of a Thompson agent.
-        first_row: the first of these rows.
     """
 
-    def __init__(self, agent: Agent, features: Features, rows: int, draws: int = 1, first_row: int = 0) -> None:
-        super().__init__(agent.replicas, rows, first_row)
+    def __init__(self, agent: Agent, features: Features, draws: int = 1) -> None:
+        super().__init__(agent.replicas)
         self.agent, self.features, self.draws = agent, features, draws
 
     def on_test_start(self) -> None:
         self.frozen = FrozenAgent(self.agent, self.features)
 
     @torch.inference_mode()
-    def test_step(self, batch: CandidateEvents, batch_idx: int) -> None:
-        if not len(batch.row):
+    def weigh(self, batch: AskedEvents) -> Weighed | None:
+        shown = batch.shown if isinstance(batch, DrawnEvents) else batch
+        if not len(shown.row):
             # the shard of a process without row groups
-            return
-        chosen = self.frozen.choices(batch, self.draws)
-        match = next(chosen) == batch.logged
-        probability = match.double()
-        for arm in chosen:
-            probability += arm == batch.logged
+            return None
+        match, chances = self._asked(batch, shown)
+        probability, squares = torch.zeros(2, *match.shape, dtype=torch.float64, device=match.device).unbind()
+        for chance in chances:
+            probability += chance
+            squares += chance.double().square()
         probability /= self.draws
-        weight = probability / batch.propensity
-        # Var(pi) of a mean over D draws, estimated by pi (1 - pi) / (D - 1)
-        spread = probability * (1 - probability) / max(self.draws - 1, 1) * (batch.click / batch.propensity).square()
-        self.estimates.update(batch.row, batch.click, match, batch.kept, weight, spread)
-        self.counts.update(batch.logged, batch.kept, self.frozen.unknown(batch))
+        weight = probability / shown.propensity
+        # Var(pi) of a mean over D draws, estimated by (mean of squares - pi^2) / (D - 1)
+        spread = (squares / self.draws - probability.square()).clamp_min(0) / max(self.draws - 1, 1)
+        spread = spread * (shown.click / shown.propensity).square()
+        self.estimates.update(shown.click, match, shown.kept, weight, probability, spread)
+        self.counts.update(shown.logged, shown.kept, self.frozen.unknown(shown))
+        return Weighed(shown.click, weight, probability)
+
+    def _asked(self, batch: AskedEvents, shown: CandidateEvents) -> tuple[Tensor, Iterator[Tensor]]:
+        """Whether the logged action is picked, m (R, N), and of each draw the chance that it is, (R, N)."""
+        frozen, draws = self.frozen, self.draws
+        if not self.agent.decides_by_score:
+            # all that can be said is what it chose
+            chosen = [arm == shown.logged for arm in frozen.choices(shown, draws)]
+            return chosen[0], iter(chosen)
+        values = frozen.scored(shown)
+        match = next(frozen.choices(shown, 1, values)) == shown.logged
+        if isinstance(batch, DrawnEvents):
+            whole = batch.whole
+            return match, frozen.chances(whole, draws, frozen.scored(whole), shown.item.shape[1])
+        return match, frozen.chances(shown, draws, values)
 
 
 def rejected(evaluation: PolicyEvaluation, log: Log) -> Sequence[dict[str, Any]]:

@@ -14,7 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.types import Choice
-from replay.evaluation.evaluator import FrozenAgent, batches
+from replay.evaluation.evaluator import FrozenAgent
+from replay.evaluation.shown import batches, scored
 from replay.logs.obd import AFFINITY, OBD, POSITION
 from replay.logs.reader import Log
 from replay.protocol.candidates import candidates, pair_values
@@ -159,21 +160,31 @@ def action_distribution(
 ) -> tuple[NDArray[np.float64], float]:
     """The probabilities (events, items, positions) with which a frozen agent shows each item, and their standard error.
 
-    The probabilities of a Thompson agent are frequencies over Monte Carlo draws, and the error is the largest over all
-    entries, sqrt(p (1 - p) / draws). Other agents are deterministic, and the error is 0.
+    They are those that ``evaluate`` uses: ties are shared, and where candidate sets are drawn uniformly, the chance is
+    over all such sets. The probabilities of a Thompson agent are means over Monte Carlo draws; the error is the largest
+    standard error over all entries. Those of other agents are exact, and the error is 0.
     """
     check_size(log)
     distribution = np.zeros((log.rows, log.n_items, _positions(log)))
-    frozen = FrozenAgent(agent, features)
-    for batch in batches(log, features, settings, agent.replicas):
-        for chosen in frozen.choices(batch, draws):
-            arm = chosen[replica]
-            item = batch.item.gather(1, arm.unsqueeze(1)).squeeze(1)
-            # The agent knows the position; obp uses the entry at the event's position only.
-            distribution[batch.row.numpy(), item.numpy()] += 1 / draws
-    # 20 times 1/20 is not exactly 1, and obp compares with 1.
-    distribution = np.round(distribution * draws) / draws
-    return distribution, float(np.sqrt(distribution * (1 - distribution) / draws).max())
+    frozen, error = FrozenAgent(agent, features), 0.0
+    asked = scored(settings, log) if agent.decides_by_score else settings
+    arms = None if asked.protocol == settings.protocol else settings.arms
+    for batch in batches(log, features, asked, agent.replicas):
+        total, squares = torch.zeros(2, *batch.item.shape, dtype=torch.float64, device=agent.device).unbind()
+        for drawn in frozen.distributions(batch, draws, arms):
+            total += drawn[replica]
+            squares += drawn[replica].square()
+        mean = total / draws
+        # the sum over items must be 1 to all digits, because obp compares with it
+        mean /= mean.sum(1, keepdim=True)
+        # The agent knows the position; obp uses the entry at the event's position only.
+        places = np.broadcast_to(np.arange(distribution.shape[2]), (len(batch.row), 1, distribution.shape[2]))
+        event = batch.row.numpy()[:, None, None] - log.first_row
+        np.add.at(distribution, (event, batch.item.numpy()[..., None], places), mean.numpy()[..., None])
+        if draws > 1:
+            variance = (squares / draws - mean.square()).clamp_min(0) / (draws - 1)
+            error = max(error, float(variance.max()) ** 0.5)
+    return distribution, error
 
 
 def off_policy_estimates(
@@ -213,8 +224,8 @@ def off_policy_estimates(
         SelfNormalizedInverseProbabilityWeighting(),
         DoublyRobust(),
     ]
-    if draws == 1:
-        # obp's replay method needs deterministic actions, which a mean over draws is not.
+    if np.isin(distribution, (0, 1)).all():
+        # obp's replay method needs deterministic actions
         estimators.append(ReplayMethod())
     evaluation = OffPolicyEvaluation(bandit_feedback=feedback, ope_estimators=estimators)
     arguments = {"action_dist": distribution, "estimated_rewards_by_reg_model": rewards}

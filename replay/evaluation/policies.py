@@ -84,6 +84,8 @@ class Decisions(NamedTuple):
     """m, whether it picks the logged action"""
     weight: NDArray[np.float64]
     """w = pi / p"""
+    pi: NDArray[np.float64]
+    """the probability of the logged action"""
     logged: NDArray[np.bool_]
     """whether the logged action is a candidate"""
 
@@ -122,7 +124,8 @@ class Policy(ABC):
         uniform = row_numbers(batch.rows, 1, seed, Stream.POLICY_CHOICES).squeeze(1).numpy()
         match = pick(pi, uniform) == batch.item
         logged = np.ones_like(match) if candidates is None else candidates[every, batch.item]
-        return Decisions(match, pi[every, batch.item] / batch.propensity, logged)
+        chance = pi[every, batch.item]
+        return Decisions(match, chance / batch.propensity, chance, logged)
 
 
 class LoggedPolicy(Policy):
@@ -137,9 +140,10 @@ class LoggedPolicy(Policy):
         raise InputError("A log tells the logging policy's probability of the logged action only, not of the others.")
 
     def decide(self, batch: EventBatch, seed: int) -> Decisions:
-        """pi = p, hence w = 1, also where p is not known."""
+        """pi = p, hence w = 1, also where p is not known: pi counts as 1 there."""
         every = np.ones(len(batch.item), dtype=np.bool_)
-        return Decisions(every, every.astype(np.float64), every)
+        pi = np.where(np.isnan(batch.propensity), 1.0, batch.propensity)
+        return Decisions(every, every.astype(np.float64), pi, every)
 
 
 class UniformPolicy(Policy):

@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from replay.evaluation.differences import Differences
 from replay.evaluation.estimators import METRICS
 
-__all__ = ["Result", "estimates_table"]
+__all__ = ["Result", "differences_table", "estimates_table"]
 
 _WIDTH = 140
 """Characters of a line where a result is turned into text."""
@@ -28,6 +29,7 @@ class Result:
         policies: of each policy its name (``policy``), the estimates of its replicas and its notes.
         warnings: sentences that must not be overlooked; they are also the first notes.
         several: whether a data frame names the policy even if there is only one.
+        differences: a data frame, each policy against the baseline.
     """
 
     def __init__(
@@ -39,24 +41,48 @@ class Result:
         policies: Sequence[Mapping[str, Any]],
         notes: Sequence[str] = (),
         warnings: Sequence[str] = (),
+        differences: Differences | None = None,
     ) -> None:
         self.log, self.level, self.propensity_floor, self.seed = dict(log), level, propensity_floor, seed
         self.policies = [dict(policy) for policy in policies]
         self.warnings = list(warnings)
         self.several = len(self.policies) > 1
-        self._notes = list(notes)
+        self._notes, self._differences = list(notes), differences
 
     @property
     def notes(self) -> list[str]:
         """What to know about the estimates, in sentences."""
         several = len(self.policies) > 1
         own = [f"{each['policy']}: {note}" if several else note for each in self.policies for note in each["notes"]]
-        return [*self.warnings, *self._notes, *own]
+        return [*self.warnings, *self._notes, *own, *(self._differences.notes if self._differences else [])]
+
+    @property
+    def baseline(self) -> str | None:
+        """The policy that the others are compared with; None where nothing is compared."""
+        return self._differences.baseline if self._differences else None
+
+    @property
+    def differences(self) -> pd.DataFrame:
+        """A row per policy that is compared with the baseline: the difference of click rates (IPS), paired by event.
+
+        The columns are value, low, high, level (of this interval), verdict (better, worse or cannot tell, by one rule),
+        smallest_difference (that these events show with 80% power) and events_needed (for a difference of 10% of the
+        baseline's click rate). If a policy has several replicas, the index has a level for these; the row of an agent
+        as a whole is its mean over replicas, named ``mean``.
+        """
+        rows = self._differences.rows if self._differences else []
+        columns = ["value", "low", "high", "level", "verdict", "smallest_difference", "events_needed"]
+        several = any(row["replica"] is not None for row in rows)
+        keys = [(row["policy"], "mean" if row["mean"] else row["replica"] or 0) for row in rows]
+        index = pd.MultiIndex.from_tuples(keys, names=["policy", "replica"]) if rows else None
+        frame = pd.DataFrame([[row[name] for name in columns] for row in rows], index=index, columns=columns)
+        return frame if several or not rows else frame.droplevel("replica")
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result as plain values, which JSON can hold."""
         about = {"log": self.log, "propensity_floor": self.propensity_floor, "seed": self.seed, "level": self.level}
-        return {**about, "policies": self.policies, "notes": self.notes}
+        compared = {"differences": self._differences.to_dict()} if self._differences else {}
+        return {**about, "policies": self.policies, **compared, "notes": self.notes}
 
     def to_pandas(self) -> pd.DataFrame:
         """A row per estimate (match, ips, snips, ...), with the columns value, low and high.
@@ -94,9 +120,14 @@ class Result:
         ]
         return estimates_table(self.log, self.level, "policy", rows)
 
+    def tables(self) -> list[Table]:
+        """The tables to print: the estimates, and the differences if there are any."""
+        return [self.table(), *([differences_table(self._differences)] if self._differences else [])]
+
     def __str__(self) -> str:
         console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
-        console.print(self.table())
+        for table in self.tables():
+            console.print(table)
         for note in self.notes:
             console.print(note, markup=False, highlight=False)
         assert isinstance(console.file, io.StringIO)
@@ -106,7 +137,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<li>{_escaped(note)}</li>" for note in self.notes)
-        return f"{self.to_pandas().to_html()}<ul>{notes}</ul>"
+        compared = self.differences.to_html() if self._differences else ""
+        return f"{self.to_pandas().to_html()}{compared}<ul>{notes}</ul>"
 
 
 def estimates_table(
@@ -135,6 +167,32 @@ def estimates_table(
             escape(label), *cells, f"{row['acceptance']:.2%}", "-" if size is None else f"{size:,.0f}", *truth
         )
     return shown
+
+
+def differences_table(differences: Differences) -> Table:
+    """A row per policy, and per replica where there are several: its click rate less that of the baseline."""
+    levels = sorted({row["level"] for row in differences.rows})
+    each = " and ".join(f"{level:.4g}" for level in (100 * level for level in levels))
+    title = f"Differences from {escape(differences.baseline)} (IPS, paired by event); {each}% intervals"
+    shown = Table(title=title, title_justify="left")
+    shown.add_column("policy", overflow="fold")
+    for name in ("difference", "interval", "", "can be seen"):
+        shown.add_column(name, justify="right")
+    for row in differences.rows:
+        of_replica = "" if row["replica"] is None else f", replica {row['replica']}"
+        label = f"{row['policy']}{', mean of replicas' if row['mean'] else of_replica}"
+        size = row["smallest_difference"]
+        cells = (
+            f"{_signed(row['low'])} to {_signed(row['high'])}",
+            row["verdict"],
+            "-" if size is None else f"{size:.4f}",
+        )
+        shown.add_row(escape(label), _signed(row["value"]), *cells)
+    return shown
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.4f}"
 
 
 def _digits(value: float | None) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 import lightning as L
 
-from replay.evaluation.evaluator import batch_size, batches
+from replay.evaluation.shown import AskedEvents, asked_batches, batch_size, no_events, scored
 from replay.logs.reader import Log, RowGroup
-from replay.protocol.events import CandidateEvents, ReplaySettings
+from replay.protocol.events import ReplaySettings
 from replay.protocol.features import Features
 
 __all__ = ["LogData", "ShardLoader", "partition"]
@@ -60,13 +60,13 @@ class ShardLoader:
         self.data, self.groups = data, groups
 
     def __len__(self) -> int:
-        size = batch_size(self.data.settings, self.data.replicas)
+        size = batch_size(scored(self.data.settings, self.data.log), self.data.replicas)
         return max(1, sum(-(-group.rows // size) for group in self.groups))
 
-    def __iter__(self) -> Iterator[CandidateEvents]:
+    def __iter__(self) -> Iterator[AskedEvents]:
         data = self.data
         if not self.groups:
             # Lightning skips its loop if there is no batch, and the other processes would wait for this one at the end
             # of theirs. An empty shard is therefore one batch without events.
-            yield CandidateEvents.empty(data.log, data.features, data.settings)
-        yield from batches(data.log, data.features, data.settings, data.replicas, self.groups)
+            yield no_events(data.log, data.features, data.settings)
+        yield from asked_batches(data.log, data.features, data.settings, data.replicas, self.groups)

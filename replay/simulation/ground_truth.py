@@ -1,13 +1,13 @@
 """Ground truth of a simulated world: the exact click rate of a frozen agent, and the world as an environment."""
 
 from collections.abc import Sequence
-from math import comb
 
 import torch
 from torch import Tensor
 
 from nl_lightning.agents.asking import mean_and_bonus
 from nl_lightning.agents.base import Agent
+from nl_lightning.agents.probabilities import best_of_all, best_of_random_sets
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import CHUNK, Stream, generator
 from nl_lightning.environments import ChunkedSimulation, Deal
@@ -70,45 +70,12 @@ def choice_probability(score: Tensor, protocol: Protocol, arms: int, affinity: T
     Of the items whose score equals the highest one of the set, up to the relative ``tolerance``, each is as likely.
     """
     if protocol == "uniform":
-        return _best_of_random_sets(score, arms, tolerance)
+        return best_of_random_sets(score, arms, tolerance)
     if protocol == "affinity":
         top = affinity.sort(dim=-1, descending=True, stable=True).indices[:, :arms].to(score.device)
         inside = torch.zeros_like(score, dtype=torch.bool).scatter(-1, top.expand(*score.shape[:-1], -1), True)
         score = score.masked_fill(~inside, -torch.inf)
-    best = (score >= _lowest_tied(score.amax(-1, keepdim=True), tolerance)).to(score)
-    return best / best.sum(-1, keepdim=True)
-
-
-def _lowest_tied(highest: Tensor, tolerance: float) -> Tensor:
-    """The lowest score that counts as equal to the highest one; see ``Exploration.choose``."""
-    return highest.sub(highest.abs(), alpha=tolerance)
-
-
-def _best_of_random_sets(score: Tensor, arms: int, tolerance: float) -> Tensor:
-    """P(item is taken) from a set of K that is drawn uniformly among n items, for scores (..., n).
-
-    Sort the items by score, the best one first. Let j = 0, ..., n - 1 be the first item of a set, and w the number of
-    items behind j whose score counts as equal to that of j. With F(m) = binom(m, K) / binom(n, K)
-
-        P(j is first)                = F(n - j) - F(n - j - 1)
-        P(j is first and is taken)   = (F(n - j) - F(n - j - 1 - w)) / (w + 1)
-
-    and each of the w items is taken with 1/w of the difference. The second line is the mean of 1 / (1 + X), where X
-    of the w items are in the set too: X is hypergeometric, and binom(w, x) / (x + 1) = binom(w + 1, x + 1) / (w + 1).
-    """
-    n = score.shape[-1]
-    F = torch.tensor([comb(m, arms) / comb(n, arms) for m in range(n + 1)], dtype=score.dtype, device=score.device)
-    ranked, order = score.sort(dim=-1, descending=True)
-    j = torch.arange(n, device=score.device)
-    # the end of the items that count as equal to j
-    end = torch.searchsorted(-ranked, -_lowest_tied(ranked, tolerance), right=True)
-    first = F[n - j] - F[n - j - 1]
-    own = (F[n - j] - F[n - end]) / (end - j)
-    shared = (first - own) / (end - j - 1).clamp_min(1)
-    # sum over j of what j shares with the items j + 1, ..., end - 1
-    steps = torch.nn.functional.pad(shared, (1, 0)).scatter_add(-1, end, -shared)
-    taken = own + steps.cumsum(-1)[..., :n]
-    return torch.zeros_like(score).scatter(-1, order, taken)
+    return best_of_all(score, tolerance)
 
 
 class Online(ChunkedSimulation):

@@ -181,8 +181,8 @@ def test_a_frozen_agent_and_its_metrics(name: str, protocol: Protocol, device: t
         return evaluation.results()
 
     draws = 3 if name == "NeuralLog-TS-1" else 1
-    expected = results(Evaluation(logged(name, "full"), features, log.rows, draws))
-    evaluation = Evaluation(logged(name, "full"), features, log.rows, draws).to(device)
+    expected = results(Evaluation(logged(name, "full"), features, draws))
+    evaluation = Evaluation(logged(name, "full"), features, draws).to(device)
     with ExplicitDevices():
         found = results(evaluation)
     assert evaluation.estimates["ips"].sums.device == device

@@ -168,6 +168,17 @@ def test_estimates_are_those_of_one_event_at_a_time(
             matches[draw, e] = items[int(choice.arm)] == logged[e]
     u = row_numbers(range(chosen.rows), 1, 0, Stream.REJECTION).squeeze(1).numpy()
     match, pi = matches[0] & (u < 0.2 / p), matches.mean(axis=0)
+    if protocol == "uniform":
+        # over all sets that could have been drawn from the event's list, one by one
+        chances = np.zeros((draws, chosen.rows))
+        for e, (items, x) in enumerate(rounds(chosen, features, "logged", 5)):
+            for draw in range(draws):
+                uniform, normal = agent.noise.of_rows(0, torch.tensor([e]), 5, draw)
+                n = len(items)
+                noise = (uniform[:, :n], None if normal is None else normal[:, :n])
+                scores = agent.score(agent.featurize(x.unsqueeze(0), noise=noise))[0][0].tolist()
+                chances[draw, e] = twin.chance_over_sets(scores, list(items).index(logged[e]), min(arms, n))
+        pi = chances.mean(axis=0)
     assert row["accepted"] == match.sum()
     assert row["match"] == pytest.approx(twin.match_ctr(click, match), rel=1e-12)
     assert row["ips"] == pytest.approx(twin.ips(click, pi, p), rel=1e-12)

@@ -52,7 +52,7 @@ def evaluated(processes: int, paths: list[str]) -> list[dict[str, Any]]:
         features = ObdFeatures.fit(log)
         for agent in asked:
             for setting in SETTINGS:
-                evaluation = Evaluation(agent, features, log.rows, draws=5 if agent.exploration.stochastic else 1)
+                evaluation = Evaluation(agent, features, draws=5 if agent.exploration.stochastic else 1)
                 trainer.test(evaluation, LogData(log, features, setting, 2), verbose=False)
                 found.append(describe(evaluation, log, setting))
     # a second pass begins anew

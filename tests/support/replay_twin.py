@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
 Array = NDArray[np.float64]
 Column = tuple[str, str]  # a one-hot column: the feature and its category
@@ -249,3 +250,51 @@ def best_in_random_subset(scores: Sequence[float] | Array, k: int, tolerance: fl
         for i in winners:
             probabilities[i] += 1.0 / (len(winners) * len(subsets))
     return probabilities
+
+
+def _pseudo_click(pi: Sequence[float], p: Sequence[float]) -> tuple[float, float]:
+    """a = sum pi w / sum pi, b = sum pi w^2 / sum pi"""
+    pairs = list(zip(pi, p, strict=True))
+    total = fsum(x for x, _ in pairs)
+    return fsum(x * x / q for x, q in pairs) / total, fsum(x * (x / q) ** 2 for x, q in pairs) / total
+
+
+def _gamma(y: float, v: float, y_up: float, v_up: float) -> tuple[float, float]:
+    low = v / (2 * y) * chi2.ppf(0.025, 2 * y * y / v) if y > 0 else 0.0
+    high = float(v_up / (2 * y_up) * chi2.ppf(0.975, 2 * y_up * y_up / v_up))
+    return float(low), min(1.0, high) if y < 1 else high
+
+
+def ips_interval(click: Sequence[float], pi: Sequence[float], p: Sequence[float]) -> tuple[float, float]:
+    n, (a, b) = len(click), _pseudo_click(pi, p)
+    y = fsum(x / q * r for r, x, q in zip(click, pi, p, strict=True)) / n
+    v = fsum((x / q) ** 2 * r for r, x, q in zip(click, pi, p, strict=True)) / n**2
+    return _gamma(y, v, y + a / n, v + b / n**2)
+
+
+def snips_interval(click: Sequence[float], pi: Sequence[float], p: Sequence[float]) -> tuple[float, float]:
+    a, b = _pseudo_click(pi, p)
+    weights = [x / q for x, q in zip(pi, p, strict=True)]
+    total = fsum(weights)
+    s = fsum(w * r for w, r in zip(weights, click, strict=True)) / total
+    if s > 0.5:
+        low, high = snips_interval([1 - r for r in click], pi, p)
+        return 1 - high, 1 - low
+
+    def spread(t: float, e: float) -> float:
+        clicked = fsum(w * w * r for w, r in zip(weights, click, strict=True)) + e
+        return (clicked * (1 - 2 * t) + t * t * fsum(w * w for w in weights)) / total**2
+
+    u = s + a / total
+    return _gamma(s, spread(s, 0.0), u, spread(u, b))
+
+
+def chance_over_sets(scores: Sequence[float], item: int, arms: int) -> float:
+    """The chance that an item is in a uniformly drawn set and is taken from it, set by set; ties are shared."""
+    chance, sets = 0.0, 0
+    for drawn in combinations(range(len(scores)), arms):
+        sets += 1
+        best = max(scores[i] for i in drawn)
+        if item in drawn and scores[item] == best:
+            chance += 1 / sum(scores[i] == best for i in drawn)
+    return chance / sets

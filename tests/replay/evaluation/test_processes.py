@@ -118,7 +118,7 @@ def test_an_empty_shard_is_a_batch_without_events(log: Log) -> None:
     for name, none, column in zip(CandidateEvents._fields, nothing, some, strict=True):
         assert none.shape == (0, *column.shape[1:]), name
         assert none.dtype == column.dtype, name
-    evaluation = Evaluation(agents()[0], features, log.rows)
+    evaluation = Evaluation(agents()[0], features)
     evaluation.on_test_start()
     evaluation.test_step(nothing, 0)
     assert not evaluation.estimates["match"].sums.any()
@@ -126,7 +126,7 @@ def test_an_empty_shard_is_a_batch_without_events(log: Log) -> None:
 
 def test_a_part_of_a_log_is_refused(log: Log) -> None:
     features = ObdFeatures.fit(log)
-    evaluation = Evaluation(agents()[0], features, log.rows)
+    evaluation = Evaluation(agents()[0], features)
     trainer = L.Trainer(**QUIET, enable_checkpointing=False, limit_test_batches=2)
     trainer.test(evaluation, LogData(log, features, SETTINGS[0], 2), verbose=False)
     assert evaluation.totals()["events"].tolist() == [500, 500]

@@ -71,8 +71,8 @@ def many(given: Simulated, protocol: Protocol, arms: int, c: float | None = None
             column.append(values)
     match, click, propensity, counts = (torch.cat(column).view(LOGS, ROWS) for column in columns)
     weight = match / propensity
-    metrics = estimates(LOGS, ROWS)
-    metrics.update(torch.arange(ROWS), click, match, counts, weight, torch.zeros_like(weight))
+    metrics = estimates(LOGS)
+    metrics.update(click, match, counts, weight, match.double(), torch.zeros_like(weight))
     return {name: Estimate(*value) for name, value in metrics.compute().items()}
 
 
@@ -93,7 +93,7 @@ def test_unbiased_and_covered(simulated: Simulated, protocol: Protocol, arms: in
     checked = ["ips", "snips", "match"] if simulated.world.policy == "uniform" else ["ips", "snips"]
     for name in checked:
         assert abs(z(found[name].value, rate)) < 3, name
-        assert 0.93 < coverage(found[name], rate) < 0.97, name
+        assert 0.93 < coverage(found[name], rate) < (0.97 if name == "match" else 0.99), name
     if simulated.world.policy == "softmax":
         # plain matches are biased, and that is why they are refused
         assert abs(z(found["match"].value, rate)) > 10
