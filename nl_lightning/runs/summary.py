@@ -8,7 +8,7 @@ import numpy as np
 from nl_lightning.core.replicas import SETTINGS
 from nl_lightning.core.statistics import CLICK_LEVEL, LEVEL, interval, wilson
 
-__all__ = ["CTR", "MEASURES", "REGRET", "Measure", "groups", "over_replicas"]
+__all__ = ["CTR", "MEASURES", "REGRET", "VALUE", "Measure", "groups", "over_replicas"]
 
 
 class Measure(NamedTuple):
@@ -26,6 +26,8 @@ class Measure(NamedTuple):
 
 REGRET = Measure("regret", "cumulative_regret", "cumulative regret", 1, -1)
 CTR = Measure("ctr", "cumulative_reward", "cumulative reward", 4, 1)
+VALUE = ("value", "value_low", "value_high")
+"""of a learning agent over all events of a log, where it was estimated"""
 MEASURES = {measure.name: measure for measure in (REGRET, CTR)}
 
 
@@ -64,10 +66,16 @@ def over_replicas(replicas: Sequence[dict[str, Any]], measure: Measure = REGRET)
             (low, high), level = wilson(row["clicks"], row["accepted"]), CLICK_LEVEL
             row[measure.name] = row["clicks"] / row["accepted"] if row["accepted"] else None
         row |= {f"{measure.name}_low": _number(low), f"{measure.name}_high": _number(high), "level": level}
+        valued = [member for member in alive if member.get("value") is not None]
+        if valued:
+            # the ends are means over seeds: these share the log's clicks and add no evidence
+            row |= {name: float(np.mean([member[name] for member in valued])) for name in VALUE}
         rows.append(row)
 
     def place(row: dict[str, Any]) -> tuple[bool, int, float]:
-        return row[measure.name] is None, row["diverged"], -measure.better * (row[measure.name] or 0.0)
+        # a value over all events says more than the clicks of those that were accepted
+        judged = row.get("value", row[measure.name])
+        return judged is None, row["diverged"], -measure.better * (judged or 0.0)
 
     return sorted(rows, key=place)
 

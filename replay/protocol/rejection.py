@@ -20,7 +20,7 @@ from nl_lightning.core.rng import Stream, row_numbers
 from replay.logs.reader import Events, Log, RowGroup
 from replay.logs.statistics import LogStatistics
 
-__all__ = ["RULES", "Rule", "check_rule", "floor_note", "kept", "kept_rows"]
+__all__ = ["RULES", "Rule", "check_rule", "correction_numbers", "floor_note", "kept", "kept_rows"]
 
 
 Rule = Literal["propensity", "match", "biased-match"]
@@ -73,7 +73,12 @@ def kept_rows(rows: range, propensity: NDArray[np.float64], c: float | None, see
     """(N,): as ``kept``, for rows of a log whose propensities are known."""
     if c is None:
         return torch.ones(len(rows), dtype=torch.bool, device="cpu")
-    return row_numbers(rows, 1, seed, Stream.REJECTION).squeeze(1) < c / torch.from_numpy(propensity)
+    return correction_numbers(rows, seed) < c / torch.from_numpy(propensity)
+
+
+def correction_numbers(rows: range, seed: int) -> Tensor:
+    """(N,): the uniform number of each event, by which it is kept or not."""
+    return row_numbers(rows, 1, seed, Stream.REJECTION).squeeze(1)
 
 
 def floor_note(c: float | None, statistics: LogStatistics) -> str | None:
