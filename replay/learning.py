@@ -7,7 +7,8 @@ other at a call of TrainNN only.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,12 +23,13 @@ from nl_lightning.environments.learner_value import LearnerValue
 from replay.formats.sample import bundled_log
 from replay.logs.digest import digest
 from replay.logs.reader import Events, Log, RowGroup
+from replay.logs.resampled import Resample, check_resample, hold, jitter_numbers, resample_note
 from replay.protocol.candidates import Protocol, check_protocol, default_protocol, logged_only
 from replay.protocol.dr_ns import LearningRule, check_learning, learner_note
 from replay.protocol.events import CandidateEvents, CandidateGroup, LogCursor, ReplaySettings
 from replay.protocol.features import Features
 from replay.protocol.fitting import feature_dim, features_from_state, fit_features
-from replay.protocol.rejection import check_rule, floor_note
+from replay.protocol.rejection import check_rule, floor_note, matched_evenly
 from replay.protocol.reward_model import SAMPLE, CrossFitted, make_fit
 from replay.protocol.table_features import TableFeatures
 
@@ -70,6 +72,10 @@ class ReplayLog(LoggedEnvironment):
         reward_model: for ``dr-ns``: ``logistic``, a cross-fitted logistic regression, makes the value doubly robust;
             ``none`` is plain IPS; ``my_module:function`` fits a model of your own: (x (N, d), clicks (N,)) -> a
             function from (M, d) to M probabilities. Left out, ``logistic``.
+        resample: K: each replica plays events drawn from the log with replacement, K times as many as it has, so that
+            agents learn longer and their spread can be seen (uniform logs only). Each click comes about K times. The
+            log is held in memory. Left out, the log itself is played.
+        jitter: for ``resample``: standard deviation of noise on scaled numeric features. Left out, none.
         rows: part of the log that is replayed, such as ``5000:``; left out, all of it, or what comes behind a warm
             start.
         warm_start: part of the log that agents learn as it was logged, whoever chose, before they go on: ``0:5000``.
@@ -96,6 +102,8 @@ class ReplayLog(LoggedEnvironment):
         c_max: float | None = None,
         carry_weights: bool | None = None,
         reward_model: str | None = None,
+        resample: int | None = None,
+        jitter: float | None = None,
         rows: str | None = None,
         warm_start: str | None = None,
         warm_start_weights: bool = False,
@@ -127,6 +135,9 @@ class ReplayLog(LoggedEnvironment):
         given |= {"propensity_floor": propensity_floor}
         self.learner = check_learning(rejection, self.log, candidates, given)
         c = None if rejection == "dr-ns" else check_rule(rejection, propensity_floor, self.log)
+        check_resample(resample, jitter, rejection, self.log, matched_evenly(self.log.statistics))
+        self.resample, self.jitter = resample, jitter
+        self._held = None if resample is None else hold(self.log)
         self.setting = ReplaySettings(candidates, self.arms, c, seed, draws=self.learner is not None)
         self._fit_reward = make_fit(reward_model) if self.learner is not None else None
         self._reward_model: CrossFitted | None = None
@@ -163,10 +174,14 @@ class ReplayLog(LoggedEnvironment):
     def reset(self, seeds: Sequence[int]) -> None:
         self._digest = digest(self.log.path)
         self._moved: Features | None = None
-        self._places = [LogCursor(self.log) for _ in seeds]
+        self._logs: list[Log] = [self.log] * len(seeds)
+        """of every replica"""
+        if self.resample is not None:
+            self._logs = [Resample(self.log, self._held, seed, self.resample) for seed in seeds]
+        self._places = [LogCursor(log) for log in self._logs]
         self.value = None if self.learner is None else LearnerValue(self.learner, len(seeds))
         self.alive = [True] * len(seeds)
-        self._shown: OrderedDict[int, CandidateGroup] = OrderedDict()
+        self._shown: OrderedDict[tuple[int, int], CandidateGroup] = OrderedDict()
         self._unseen: dict[int, tuple[int, int]] = {}
 
     @property
@@ -205,6 +220,8 @@ class ReplayLog(LoggedEnvironment):
     def _learned_rows(self) -> list[list[int]]:
         """[start, stop) of the rows that were learned as logged, and of those that a replica has passed."""
         seen = max(place.behind[0] for place in self._places)
+        if self.resample is not None:
+            seen = self.log.rows if seen else 0
         parts = [] if self.warm_rows is None else [(self.warm_rows.first_row, self.warm_rows.rows)]
         return [[first, first + rows] for first, rows in (*parts, (self.log.first_row, seen))]
 
@@ -277,11 +294,19 @@ class ReplayLog(LoggedEnvironment):
             "rejection": self.rejection,
             "propensity_floor": self.setting.c,
             "propensity_note": floor_note(self.setting.c, contents),
+            **self._resampling(),
             "unseen_categories": unseen,
             "missing_categories": missing,
             **learner,
             "replicas": replicas,
         }
+
+    def _resampling(self) -> dict[str, Any]:
+        """What a summary says of the resamples."""
+        if self.resample is None:
+            return {}
+        note = resample_note(self.resample, self.jitter, len(self._places))
+        return {"resample": self.resample, "jitter": self.jitter, "resample_note": note}
 
     # ---- rounds ---------------------------------------------------------------------------------------------------
 
@@ -290,18 +315,24 @@ class ReplayLog(LoggedEnvironment):
         return [place.accepted for place in self._places]
 
     def advance(self, passed: Sequence[int], accepted: Sequence[int]) -> None:
-        for place, events, matches in zip(self._places, passed, accepted, strict=True):
+        for replica, (events, matches) in enumerate(zip(passed, accepted, strict=True)):
+            place = self._places[replica]
             place.accepted += matches
-            place.advance(events, self._group)
+            place.advance(events, partial(self._group, replica))
 
-    def _group(self, number: int) -> CandidateGroup:
-        """The events of a row group that are shown to agents."""
-        if number in self._shown:
-            self._shown.move_to_end(number)
-            return self._shown[number]
-        group = self.log.groups[number]
-        events, encoded = CandidateEvents.read(self.log, group, self._fitted_features(), self.setting)
-        self._unseen[number] = (encoded.unseen, encoded.missing)
+    def _group(self, replica: int, number: int) -> CandidateGroup:
+        """The events of a row group that are shown to agents; without resamples the same to all."""
+        owner = 0 if self.resample is None else self.share.replicas[replica]
+        key = (owner, number)
+        if key in self._shown:
+            self._shown.move_to_end(key)
+            return self._shown[key]
+        log = self._logs[replica]
+        group = log.groups[number]
+        events, encoded = CandidateEvents.read(log, group, self._fitted_features(), self.setting)
+        if self.jitter is not None:
+            events = self._jittered(events, group, self.seeds[replica])
+        self._unseen[owner * len(log.groups) + number] = (encoded.unseen, encoded.missing)
         in_set = events.logged >= 0
         thinned = in_set & ~events.kept
         # the value of a learner is over all events, also those that it cannot accept
@@ -310,15 +341,27 @@ class ReplayLog(LoggedEnvironment):
         passed = torch.stack([torch.ones_like(in_set), ~in_set, thinned], dim=1).cumsum(0)
         behind = torch.cat([torch.zeros_like(passed[:1]), passed[index], passed[-1:]])
         left = CandidateEvents(*(column[index].to(self.like.device) for column in events))
-        self._shown[number] = CandidateGroup(left._replace(row=left.row.cpu()), behind)
+        self._shown[key] = CandidateGroup(left._replace(row=left.row.cpu()), behind)
         while sum(group.bytes for group in self._shown.values()) > CACHE_BYTES and len(self._shown) > 1:
             self._shown.popitem(last=False)
-        return self._shown[number]
+        return self._shown[key]
+
+    def _jittered(self, events: CandidateEvents, group: RowGroup, seed: int) -> CandidateEvents:
+        if not events.numbers.shape[1]:
+            raise InputError(
+                f"jitter has no effect: the features of {self.log.path} have no continuous numeric column; leave it "
+                "out."
+            )
+        assert self.jitter is not None
+        rows = range(group.first, group.first + group.rows)
+        return events._replace(numbers=jitter_numbers(events.numbers, rows, self.jitter, seed))
 
     def next_events(self, missing: Sequence[int], window: int, most: int, subset: bool) -> Deal | None:
         parts = [
-            place.events(min(place.expected(rounds, self.arms) + window, most), self._group) if rounds else []
-            for place, rounds in zip(self._places, missing, strict=True)
+            place.events(min(place.expected(rounds, self.arms) + window, most), partial(self._group, replica))
+            if rounds
+            else []
+            for replica, (place, rounds) in enumerate(zip(self._places, missing, strict=True))
         ]
         lengths = [sum(len(part.row) for part in replica) for replica in parts]
         if not any(lengths):
@@ -340,12 +383,19 @@ class ReplayLog(LoggedEnvironment):
         if self.value is not None:
             predicted = None if self._fit_reward is None else self._fitted_reward_model()(arms, events.row)
             chances = {"propensity": events.propensity, "uniform": events.uniform, "predicted": predicted}
+        row, number = events.row, None
+        if self.resample is not None:
+            drawn = [
+                cast(Resample, self._logs[replica]).row(places) for replica, places in zip(shown, row, strict=True)
+            ]
+            row, number = torch.stack(drawn), row
         return Deal(
             arms=arms,
             mask=events.mask,
             reward=events.click.to(self.like).unsqueeze(-1).expand(-1, -1, self.arms),
             logged=events.logged.masked_fill(padding, -1),
-            event=events.row,
+            event=row,
+            number=number,
             length=length,
             replicas=replicas,
             **chances,

@@ -33,6 +33,8 @@ class Stream(IntEnum):
     MINIBATCHES = 9
     LAYERS = 10
     POLICY_CHOICES = 11
+    RESAMPLE = 12
+    JITTER = 13
 
 
 def generator(seed: int, stream: Stream, *index: int) -> torch.Generator:

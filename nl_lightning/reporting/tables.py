@@ -64,8 +64,10 @@ def notes(summary: dict[str, Any]) -> list[str]:
         lines.append("rejection: biased-match on a log that is not uniform favours what the log showed often.")
     if summary["propensity_note"]:
         lines.append(summary["propensity_note"])
-    if summary.get("learner_note"):
-        lines.append(summary["learner_note"])
+    lines += [summary[name] for name in ("learner_note", "resample_note") if summary.get(name)]
+    if "quantiles" in summary["over_replicas"][0]:
+        found = ", ".join(f"{value:.4f} ({name})" for name, value in summary["over_replicas"][0]["quantiles"].items())
+        lines.append(f"Quantiles of the CTR over resamples{_of_best(summary)}: {found}.")
     if summary["unseen_categories"]:
         lines.append(
             f"{summary['unseen_categories']:,} values of user features in the rows that were read were not seen when "
@@ -78,6 +80,10 @@ def notes(summary: dict[str, Any]) -> list[str]:
         + (" So few clicks cannot tell agents apart: look at the intervals." if clicks < 100 else "")
     )
     return lines
+
+
+def _of_best(summary: Mapping[str, Any]) -> str:
+    return ", of the best setting" if len(summary["over_replicas"]) > 1 else ""
 
 
 def value_columns(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -264,7 +264,7 @@ class Recorder(RoundCallback):
             "finished": finished,
             "rounds": self.recorded,
             **counts,
-            "over_replicas": over_replicas(replicas, self.measure),
+            "over_replicas": over_replicas(replicas, self.measure, counts.get("resample")),
             "replicas": replicas,
             "seconds": round(self._elapsed(), 3),
             "versions": {
