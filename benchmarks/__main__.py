@@ -15,7 +15,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import blocks, devices, document, fit, learning, profile, replay, stored, theory, threads, variants
+from benchmarks import (
+    blocks,
+    devices,
+    document,
+    fit,
+    learners,
+    learning,
+    profile,
+    replay,
+    stored,
+    theory,
+    threads,
+    variants,
+)
 from benchmarks.measure import Row, quiet
 from benchmarks.peers import marks
 from benchmarks.peers.compare import compare
@@ -61,6 +74,7 @@ def _measure(options: argparse.Namespace, console: Console) -> bool:
             replay.conversion,
             lambda: replay.memory(options.rows, 10 * options.rows),
         ),
+        "learners": learners.values,
         "devices": _rows(devices.replicas, lambda: devices.frozen(options.rows)),
         "variants": _rows(variants.half, variants.compiled),
         "threads": _rows(threads.fits),

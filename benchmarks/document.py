@@ -56,6 +56,7 @@ ORDER = {
     "blocks": "Blocks",
     "theory": "Theory mode",
     "replay": "Replay",
+    "learners": "Agents that learn on a log that is not uniform",
     "devices": "A second process",
     "variants": "TrainNN in other ways",
     "threads": "Threads",

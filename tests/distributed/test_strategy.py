@@ -215,7 +215,7 @@ def test_a_replay_is_the_same_on_more_devices_than_replicas(tmp_path: Path, monk
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "settings"),
-    [("softmax", {"rejection": "dr-ns"}), ("random", {"resample": "3"})],
+    [("softmax", {"rejection": "dr-ns"}), ("uniform", {"resample": "3"})],
     ids=["dr-ns", "resample"],
 )
 def test_values_and_resamples_are_the_same_on_two_devices(
