@@ -57,6 +57,7 @@ ORDER = {
     "theory": "Theory mode",
     "replay": "Replay",
     "coverage": "How sure the intervals are",
+    "learners": "Agents that learn on a log that is not uniform",
     "devices": "A second process",
     "variants": "TrainNN in other ways",
     "threads": "Threads",

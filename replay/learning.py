@@ -7,8 +7,10 @@ other at a call of TrainNN only.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,14 +19,18 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.core.replicas import pad_singleton
 from nl_lightning.core.types import Deal, Observations
 from nl_lightning.environments import LoggedEnvironment
+from nl_lightning.environments.learner_value import LearnerValue
 from replay.formats.sample import bundled_log
 from replay.logs.digest import digest
-from replay.logs.reader import Events, Log
+from replay.logs.reader import Events, Log, RowGroup
+from replay.logs.resampled import Resample, check_resample, hold, jitter_numbers, resample_note
 from replay.protocol.candidates import Protocol, check_protocol, default_protocol, logged_only
+from replay.protocol.dr_ns import LearningRule, check_learning, learner_note
 from replay.protocol.events import CandidateEvents, CandidateGroup, LogCursor, ReplaySettings
 from replay.protocol.features import Features
 from replay.protocol.fitting import feature_dim, features_from_state, fit_features
-from replay.protocol.rejection import Rule, check_rule, floor_note
+from replay.protocol.rejection import check_rule, floor_note, matched_evenly
+from replay.protocol.reward_model import SAMPLE, CrossFitted, make_fit
 from replay.protocol.table_features import TableFeatures
 
 __all__ = ["CACHE_BYTES", "MOST_IMPORTANCE", "ReplayLog"]
@@ -52,9 +58,24 @@ class ReplayLog(LoggedEnvironment):
         arms: number K of actions that an event shows (for ``uniform`` and ``affinity``).
         rejection: which events count. ``propensity``: they are kept with probability c / propensity, which undoes the
             preferences of the logging policy and keeps everything of a uniform log. ``match``: all; refused for a log
-            that is not uniform. ``biased-match``: all, whatever the log.
+            that is not uniform. ``biased-match``: all, whatever the log. ``dr-ns``: an event is accepted
+            with probability c pi / propensity, pi the agent's chance of the logged action, and the value of the agent
+            while it learns is estimated over all events, of any log.
         propensity_floor: the constant c; left out, the smallest propensity of the log. A larger one keeps more events,
             but prefers items whose propensity is below it.
+        quantile: for ``dr-ns``: c is this quantile of propensity / pi over the events so far. 0: c is the log's
+            smallest propensity and the value is unbiased; a small one accepts more events and is a little biased. Left
+            out, 0.01.
+        c_max: for ``dr-ns``: the largest c. Left out, 1.
+        carry_weights: for ``dr-ns``: whether an accepted event counts max(1, c pi / propensity) times, which removes
+            most of that bias. Left out, yes, except with quantile 0, where all these weights are 1.
+        reward_model: for ``dr-ns``: ``logistic``, a cross-fitted logistic regression, makes the value doubly robust;
+            ``none`` is plain IPS; ``my_module:function`` fits a model of your own: (x (N, d), clicks (N,)) -> a
+            function from (M, d) to M probabilities. Left out, ``logistic``.
+        resample: K: each replica plays events drawn from the log with replacement, K times as many as it has, so that
+            agents learn longer and their spread can be seen (uniform logs only). Each click comes about K times. The
+            log is held in memory. Left out, the log itself is played.
+        jitter: for ``resample``: standard deviation of noise on scaled numeric features. Left out, none.
         rows: part of the log that is replayed, such as ``5000:``; left out, all of it, or what comes behind a warm
             start.
         warm_start: part of the log that agents learn as it was logged, whoever chose, before they go on: ``0:5000``.
@@ -75,8 +96,14 @@ class ReplayLog(LoggedEnvironment):
         log: str | None = None,
         candidates: Protocol | None = None,
         arms: int = 5,
-        rejection: Rule = "propensity",
+        rejection: LearningRule = "propensity",
         propensity_floor: float | None = None,
+        quantile: float | None = None,
+        c_max: float | None = None,
+        carry_weights: bool | None = None,
+        reward_model: str | None = None,
+        resample: int | None = None,
+        jitter: float | None = None,
         rows: str | None = None,
         warm_start: str | None = None,
         warm_start_weights: bool = False,
@@ -104,8 +131,16 @@ class ReplayLog(LoggedEnvironment):
         if self.log.schema.candidates:
             self.max_arms = self.arms
         self.rejection = rejection
-        c = check_rule(rejection, propensity_floor, self.log)
-        self.setting = ReplaySettings(candidates, self.arms, c, seed)
+        given = {"quantile": quantile, "c_max": c_max, "carry_weights": carry_weights, "reward_model": reward_model}
+        given |= {"propensity_floor": propensity_floor}
+        self.learner = check_learning(rejection, self.log, candidates, given)
+        c = None if rejection == "dr-ns" else check_rule(rejection, propensity_floor, self.log)
+        check_resample(resample, jitter, rejection, self.log, matched_evenly(self.log.statistics))
+        self.resample, self.jitter = resample, jitter
+        self._held = None if resample is None else hold(self.log)
+        self.setting = ReplaySettings(candidates, self.arms, c, seed, draws=self.learner is not None)
+        self._fit_reward = make_fit(reward_model) if self.learner is not None else None
+        self._reward_model: CrossFitted | None = None
         self.fit_rows = fit_rows
         self.given_features = features
         self.features: Features | None = None
@@ -139,9 +174,14 @@ class ReplayLog(LoggedEnvironment):
     def reset(self, seeds: Sequence[int]) -> None:
         self._digest = digest(self.log.path)
         self._moved: Features | None = None
-        self._places = [LogCursor(self.log) for _ in seeds]
+        self._logs: list[Log] = [self.log] * len(seeds)
+        """of every replica"""
+        if self.resample is not None:
+            self._logs = [Resample(self.log, self._held, seed, self.resample) for seed in seeds]
+        self._places = [LogCursor(log) for log in self._logs]
+        self.value = None if self.learner is None else LearnerValue(self.learner, len(seeds))
         self.alive = [True] * len(seeds)
-        self._shown: OrderedDict[int, CandidateGroup] = OrderedDict()
+        self._shown: OrderedDict[tuple[int, int], CandidateGroup] = OrderedDict()
         self._unseen: dict[int, tuple[int, int]] = {}
 
     @property
@@ -153,8 +193,15 @@ class ReplayLog(LoggedEnvironment):
     def state_dict(self) -> dict[str, Any]:
         features = None if self.features is None else self.features.state_dict()
         places = [place.state() for place in self._places[: self.share.n_local]]
-        state = {"features": features, "places": places, "unseen": self._unseen, "log": self._log_identity()}
+        state: dict[str, Any] = {
+            "features": features,
+            "places": places,
+            "unseen": self._unseen,
+            "log": self._log_identity(),
+        }
         settings = {"candidates": self.setting.protocol, "arms": self.arms}
+        if self.value is not None:
+            state["values"] = self.value.state(self.share.n_local)
         return {**state, "settings": settings, "learned_rows": self._learned_rows()}
 
     @staticmethod
@@ -166,11 +213,15 @@ class ReplayLog(LoggedEnvironment):
         stops = [stop for state in states for _, stop in state["learned_rows"][-1:]]
         *warm, (first, _) = states[0]["learned_rows"]
         learned = [*warm, [first, max(stops)]]
-        return {**states[0], "features": features, "places": places, "unseen": unseen, "learned_rows": learned}
+        values = {"values": [value for state in states for value in state["values"]]} if "values" in states[0] else {}
+        joined = {**states[0], "features": features, "places": places, "unseen": unseen, "learned_rows": learned}
+        return {**joined, **values}
 
     def _learned_rows(self) -> list[list[int]]:
         """[start, stop) of the rows that were learned as logged, and of those that a replica has passed."""
         seen = max(place.behind[0] for place in self._places)
+        if self.resample is not None:
+            seen = self.log.rows if seen else 0
         parts = [] if self.warm_rows is None else [(self.warm_rows.first_row, self.warm_rows.rows)]
         return [[first, first + rows] for first, rows in (*parts, (self.log.first_row, seen))]
 
@@ -204,6 +255,8 @@ class ReplayLog(LoggedEnvironment):
         self._unseen = dict(state["unseen"])
         for place, replica in zip(self._places, self.share.replicas, strict=True):
             place.go_to(*state["places"][replica])
+        if self.value is not None:
+            self.value.load([state["values"][replica] for replica in self.share.replicas])
 
     def counts(self) -> dict[str, Any]:
         """What became of the events, and what the log is."""
@@ -213,6 +266,18 @@ class ReplayLog(LoggedEnvironment):
         if self.warm_rows is not None:
             start, learned = self.warm_rows.first_row, self.warm_rows.statistics
             warm = {"rows": f"{start}:{start + learned.rows}", "events": learned.rows, "clicks": learned.clicks}
+        replicas = [place.counts() for place in self._places]
+        learner: dict[str, Any] = {}
+        if self.value is not None and self.learner is not None:
+            learner = {"learner": self.learner._asdict(), "learner_note": learner_note(self.learner)}
+            for counted, result in zip(replicas, self.value.results(), strict=True):
+                outside = counted["rejected"]["not in the candidate set"]
+                counted["rejected"] = {
+                    "another arm chosen": counted["seen"] - outside - result["matched"],
+                    "not in the candidate set": outside,
+                    "propensity correction": result["matched"] - counted["accepted"],
+                }
+                counted |= result
         return {
             "warm_start": warm,
             "log": {
@@ -229,10 +294,19 @@ class ReplayLog(LoggedEnvironment):
             "rejection": self.rejection,
             "propensity_floor": self.setting.c,
             "propensity_note": floor_note(self.setting.c, contents),
+            **self._resampling(),
             "unseen_categories": unseen,
             "missing_categories": missing,
-            "replicas": [place.counts() for place in self._places],
+            **learner,
+            "replicas": replicas,
         }
+
+    def _resampling(self) -> dict[str, Any]:
+        """What a summary says of the resamples."""
+        if self.resample is None:
+            return {}
+        note = resample_note(self.resample, self.jitter, len(self._places))
+        return {"resample": self.resample, "jitter": self.jitter, "resample_note": note}
 
     # ---- rounds ---------------------------------------------------------------------------------------------------
 
@@ -241,34 +315,53 @@ class ReplayLog(LoggedEnvironment):
         return [place.accepted for place in self._places]
 
     def advance(self, passed: Sequence[int], accepted: Sequence[int]) -> None:
-        for place, events, matches in zip(self._places, passed, accepted, strict=True):
+        for replica, (events, matches) in enumerate(zip(passed, accepted, strict=True)):
+            place = self._places[replica]
             place.accepted += matches
-            place.advance(events, self._group)
+            place.advance(events, partial(self._group, replica))
 
-    def _group(self, number: int) -> CandidateGroup:
-        """The events of a row group that are shown to agents."""
-        if number in self._shown:
-            self._shown.move_to_end(number)
-            return self._shown[number]
-        group = self.log.groups[number]
-        events, encoded = CandidateEvents.read(self.log, group, self._fitted_features(), self.setting)
-        self._unseen[number] = (encoded.unseen, encoded.missing)
+    def _group(self, replica: int, number: int) -> CandidateGroup:
+        """The events of a row group that are shown to agents; without resamples the same to all."""
+        owner = 0 if self.resample is None else self.share.replicas[replica]
+        key = (owner, number)
+        if key in self._shown:
+            self._shown.move_to_end(key)
+            return self._shown[key]
+        log = self._logs[replica]
+        group = log.groups[number]
+        events, encoded = CandidateEvents.read(log, group, self._fitted_features(), self.setting)
+        if self.jitter is not None:
+            events = self._jittered(events, group, self.seeds[replica])
+        self._unseen[owner * len(log.groups) + number] = (encoded.unseen, encoded.missing)
         in_set = events.logged >= 0
         thinned = in_set & ~events.kept
-        index = (in_set & ~thinned).nonzero().flatten()
+        # the value of a learner is over all events, also those that it cannot accept
+        index = ((in_set & ~thinned) | self.setting.draws).nonzero().flatten()
         # what lies behind, once i of the shown events are passed: rows, not in the set, thinned
         passed = torch.stack([torch.ones_like(in_set), ~in_set, thinned], dim=1).cumsum(0)
         behind = torch.cat([torch.zeros_like(passed[:1]), passed[index], passed[-1:]])
         left = CandidateEvents(*(column[index].to(self.like.device) for column in events))
-        self._shown[number] = CandidateGroup(left._replace(row=left.row.cpu()), behind)
+        self._shown[key] = CandidateGroup(left._replace(row=left.row.cpu()), behind)
         while sum(group.bytes for group in self._shown.values()) > CACHE_BYTES and len(self._shown) > 1:
             self._shown.popitem(last=False)
-        return self._shown[number]
+        return self._shown[key]
+
+    def _jittered(self, events: CandidateEvents, group: RowGroup, seed: int) -> CandidateEvents:
+        if not events.numbers.shape[1]:
+            raise InputError(
+                f"jitter has no effect: the features of {self.log.path} have no continuous numeric column; leave it "
+                "out."
+            )
+        assert self.jitter is not None
+        rows = range(group.first, group.first + group.rows)
+        return events._replace(numbers=jitter_numbers(events.numbers, rows, self.jitter, seed))
 
     def next_events(self, missing: Sequence[int], window: int, most: int, subset: bool) -> Deal | None:
         parts = [
-            place.events(min(place.expected(rounds, self.arms) + window, most), self._group) if rounds else []
-            for place, rounds in zip(self._places, missing, strict=True)
+            place.events(min(place.expected(rounds, self.arms) + window, most), partial(self._group, replica))
+            if rounds
+            else []
+            for replica, (place, rounds) in enumerate(zip(self._places, missing, strict=True))
         ]
         lengths = [sum(len(part.row) for part in replica) for replica in parts]
         if not any(lengths):
@@ -285,14 +378,27 @@ class ReplayLog(LoggedEnvironment):
         events = CandidateEvents(*(torch.stack(column) for column in zip(*joined, strict=True)))
         length = torch.tensor([lengths[replica] for replica in shown], device=device)
         padding = torch.arange(padded, device=device) >= length.unsqueeze(1)
+        arms = events.arms(self._moved_features())
+        chances: dict[str, Tensor | None] = {}
+        if self.value is not None:
+            predicted = None if self._fit_reward is None else self._fitted_reward_model()(arms, events.row)
+            chances = {"propensity": events.propensity, "uniform": events.uniform, "predicted": predicted}
+        row, number = events.row, None
+        if self.resample is not None:
+            drawn = [
+                cast(Resample, self._logs[replica]).row(places) for replica, places in zip(shown, row, strict=True)
+            ]
+            row, number = torch.stack(drawn), row
         return Deal(
-            arms=events.arms(self._moved_features()),
+            arms=arms,
             mask=events.mask,
             reward=events.click.to(self.like).unsqueeze(-1).expand(-1, -1, self.arms),
             logged=events.logged.masked_fill(padding, -1),
-            event=events.row,
+            event=row,
+            number=number,
             length=length,
             replicas=replicas,
+            **chances,
         )
 
     def _moved_features(self) -> Features:
@@ -300,6 +406,27 @@ class ReplayLog(LoggedEnvironment):
         if self._moved is None:
             self._moved = self._fitted_features().to(self.like)
         return self._moved
+
+    def _fitted_reward_model(self) -> CrossFitted:
+        """The reward model, fitted on events spread over the log: a function of the log alone."""
+        if self._reward_model is None:
+            assert self._fit_reward is not None
+            every = -(-self.log.rows // SAMPLE)
+            parts = [self._logged_arms(self.log, group, every) for group in self.log.groups]
+            x, click, row = (np.concatenate(column) for column in zip(*parts, strict=True))
+            self._reward_model = CrossFitted(self._fit_reward, x, click, row)
+        return self._reward_model
+
+    def _logged_arms(self, log: Log, group: RowGroup, every: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The logged arms (N, d) of a row group, their clicks and rows: those of every so many rows."""
+        events, features = log.events(group), self._fitted_features()
+        arms = logged_only(events)
+        encoded = features.encode(log, events, arms)
+        row = np.arange(events.rows.start, events.rows.stop)
+        taken = row % every == 0
+        shown = (column[taken] for column in (encoded.codes, encoded.numbers, arms.item, encoded.pair))
+        x = features.to(torch.empty(0, dtype=torch.float64)).arms(*shown).squeeze(1)
+        return x.numpy(), events.click[taken].astype(np.float64), row[taken]
 
     def _fitted_features(self) -> Features:
         if self.features is None:

@@ -48,7 +48,12 @@ class Confidence(RoundCallback):
     """
 
     def on_round_end(self, trainer: L.Trainer, agent: Any, played: Round) -> None:
-        if played.rows_follow:
+        if played.weight is not None:
+            if played.rows_follow:
+                agent.update_confidence(played.observed, played.accepted, importance=played.weight)
+            else:
+                agent.observe(played.choice, played.reward, played.accepted, weight=played.weight)
+        elif played.rows_follow:
             agent.update_confidence(played.observed, played.accepted)
         else:
             agent.observe(played.choice, played.reward, played.accepted)

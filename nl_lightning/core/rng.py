@@ -33,6 +33,8 @@ class Stream(IntEnum):
     LAYERS = 10
     POLICY_CHOICES = 11
     PROBABILITIES = 12
+    RESAMPLE = 13
+    JITTER = 14
 
 
 def generator(seed: int, stream: Stream, *index: int) -> torch.Generator:

@@ -44,6 +44,14 @@ class Deal(NamedTuple):
     """(R,), rounds of each replica; the rest is padding. None where all have C"""
     replicas: Tensor | None = None
     """indices of the replicas that these rounds belong to; None for all"""
+    number: Tensor | None = None
+    """(R, C), ascending numbers that the agent's random numbers belong to; None where these are those of ``event``"""
+    propensity: Tensor | None = None
+    """(R, C), with which the logged arm was chosen; where events are accepted by chances, like the next two"""
+    uniform: Tensor | None = None
+    """(R, C), uniform numbers in [0, 1) that decide"""
+    predicted: Tensor | None = None
+    """(R, C, K), the reward that a model expects of each arm; None without a model"""
 
     def rounds(self, start: int, stop: int) -> "Deal":
         """Rounds ``start``, ..., ``stop`` - 1 of a simulation's deal."""
@@ -156,6 +164,8 @@ class Round(ABC):
         """(R,), the replicas that learn from this round; None for all of them"""
         self.rows_follow = rows_follow
         """Whether the loop appends the rows of several rounds to the replay buffer together, after this one"""
+        self.weight: Tensor | None = None
+        """(R,), how often the observation counts, for ``observe``; None: once"""
 
     @property
     @abstractmethod
@@ -220,6 +230,8 @@ class Window(NamedTuple):
     """the states between the rounds, where they were looked ahead"""
     checks: int = 0
     """how often a guess was checked"""
+    weight: Tensor | None = None
+    """how often each observation counts; None: once"""
 
 
 class History(NamedTuple):

@@ -13,6 +13,7 @@ from nl_lightning.core.imports import overridden
 from nl_lightning.core.replicas import Share
 from nl_lightning.core.rng import CHUNK
 from nl_lightning.core.types import Deal, Observations
+from nl_lightning.environments.learner_value import EventRecord, LearnerValue
 
 __all__ = ["ChunkedSimulation", "Deal", "Environment", "LoggedEnvironment", "Simulation"]
 
@@ -146,6 +147,9 @@ class LoggedEnvironment(Environment):
     """K, of every event"""
     alive: Sequence[bool] = ()
     """which replicas can still play; the loop says so"""
+    value: LearnerValue | None = None
+    """Where it is kept, events are accepted by the chance of the logged arm (DR-ns), and it is the loop that adds to
+    it. Deals then have propensities and uniform numbers."""
 
     @abstractmethod
     def next_events(self, missing: Sequence[int], window: int, most: int, subset: bool) -> Deal | None:
@@ -154,6 +158,10 @@ class LoggedEnvironment(Environment):
         They end with ``window`` events of padding, and there are at most ``most`` of them before that. With ``subset``
         replicas without events may be left out.
         """
+
+    def event_records(self) -> list[list[EventRecord]] | None:
+        """Of every replica the events that comparisons with other runs need; None where none are kept."""
+        return None if self.value is None else self.value.records
 
     @property
     @abstractmethod

@@ -12,7 +12,7 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
 from nl_lightning.reporting.curves import bands, read_curves
 from nl_lightning.reporting.plots import draw, over_seeds
-from nl_lightning.reporting.tables import estimate, notes
+from nl_lightning.reporting.tables import estimate, notes, value_cells, value_columns
 from nl_lightning.runs.directory import RunDirectory
 from nl_lightning.runs.summary import CTR, MEASURES, REGRET, Measure
 
@@ -72,13 +72,15 @@ def _table(summaries: list[dict[str, Any]], measure: Measure) -> Table:
     diverged = ["diverged"] if any(row["diverged"] for row in rows) else []
     table = Table(title="The agents, each with its best setting", title_justify="left")
     interval = f"{rows[0]['level']:.0%} interval"
-    for head in ["agent", "seeds", *counted, measure.name.replace("ctr", "CTR"), interval, *diverged]:
+    valued = value_columns(rows)
+    for head in ["agent", "seeds", *counted, measure.name.replace("ctr", "CTR"), interval, *valued, *diverged]:
         table.add_column(head, justify="left" if head == "agent" else "right", no_wrap=True)
     for summary, row in zip(summaries, rows, strict=True):
         counts = [f"{row[name]:,.{1 if name == 'clicks' else 0}f}" if name in row else "-" for name in counted]
         lost = [str(row["diverged"])] if diverged else []
         agent = summary["agent"] + ("" if summary["finished"] else " *")
-        table.add_row(agent, str(len(row["replicas"])), *counts, *estimate(row, measure), *lost)
+        estimates = [*estimate(row, measure), *(value_cells(row) if valued else ())]
+        table.add_row(agent, str(len(row["replicas"])), *counts, *estimates, *lost)
     if not all(summary["finished"] for summary in summaries):
         table.caption = "* stopped before its end"
     return table
@@ -91,7 +93,9 @@ def _remark(summaries: list[dict[str, Any]]) -> str:
     text = f"The log has {log['clicks']:,} clicks in {log['events']:,} events (CTR {log['ctr']:.5f})."
     if not rows:
         return text
-    lowest_high, highest_low = min(row["ctr_high"] for row in rows), max(row["ctr_low"] for row in rows)
+    # values over all events say more than the clicks of those that were accepted
+    name = "value" if all("value" in row for row in rows) else "ctr"
+    lowest_high, highest_low = min(row[f"{name}_high"] for row in rows), max(row[f"{name}_low"] for row in rows)
     settings = max(len(summary["over_replicas"]) for summary in summaries)
     if settings > 1:
         text += f" Each agent is shown with the best of {settings} settings on these same clicks, which flatters it."

@@ -11,7 +11,7 @@ from nl_lightning.core.files import write_beside
 from nl_lightning.reporting import plots
 from nl_lightning.reporting.curves import Curves, bands, read_curves, setting_label
 from nl_lightning.runs.directory import RunDirectory
-from nl_lightning.runs.summary import MEASURES
+from nl_lightning.runs.summary import MEASURES, VALUE
 
 __all__ = ["conclude", "log_result"]
 
@@ -27,7 +27,7 @@ def log_result(loggers: Iterable[Logger], curves: Curves, summary: dict[str, Any
     """Log the final numbers to every logger, and to W&B also the plot and the curves with their bands."""
     best, measure = summary["over_replicas"][0], MEASURES[summary["measure"]]
     names = (f"{measure.name}{end}" for end in ("", "_low", "_high"))
-    final = {f"final/{name}": best[name] for name in names if best[name] is not None}
+    final = {f"final/{name}": best[name] for name in (*names, *VALUE) if best.get(name) is not None}
     for logger in loggers:
         if not isinstance(logger, WandbLogger):
             logger.log_metrics(final, step=summary["rounds"])

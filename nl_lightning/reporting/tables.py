@@ -7,10 +7,11 @@ import numpy as np
 from rich.table import Table
 
 from nl_lightning.core.replicas import SETTINGS
+from nl_lightning.core.statistics import CLICK_LEVEL
 from nl_lightning.reporting.curves import SHOWN
 from nl_lightning.runs.summary import MEASURES, REGRET, Measure
 
-__all__ = ["estimate", "notes", "table"]
+__all__ = ["estimate", "notes", "table", "value_cells", "value_columns"]
 
 
 def table(summary: dict[str, Any]) -> Table:
@@ -24,12 +25,14 @@ def table(summary: dict[str, Any]) -> Table:
     # nu and lam have no effect in theory mode
     used = [name for name in SETTINGS if not (theory and name in ("nu", "lam"))]
     settings = [name for name in used if measure is REGRET or len({row[name] for row in rows}) > 1]
-    for name in [*settings, "seeds", *counted, measure.name, f"{rows[0]['level']:.0%} interval", "diverged"]:
+    valued = value_columns(rows)
+    for name in [*settings, "seeds", *counted, measure.name, f"{rows[0]['level']:.0%} interval", *valued, "diverged"]:
         result.add_column(name.upper() if name == "ctr" else name, justify="right")
     for row in rows[:SHOWN]:
         cells = [f"{row[name]:g}" for name in settings]
         counts = [_rounded(row.get(name), 1) for name in counted]
-        result.add_row(*cells, str(len(row["replicas"])), *counts, *estimate(row, measure), str(row["diverged"]))
+        estimates = [*estimate(row, measure), *(value_cells(row) if valued else ())]
+        result.add_row(*cells, str(len(row["replicas"])), *counts, *estimates, str(row["diverged"]))
     left_out = len(rows) - SHOWN
     if left_out > 0:
         result.caption = f"and {left_out} more settings in summary.json"
@@ -61,6 +64,10 @@ def notes(summary: dict[str, Any]) -> list[str]:
         lines.append("rejection: biased-match on a log that is not uniform favours what the log showed often.")
     if summary["propensity_note"]:
         lines.append(summary["propensity_note"])
+    lines += [summary[name] for name in ("learner_note", "resample_note") if summary.get(name)]
+    if "quantiles" in summary["over_replicas"][0]:
+        found = ", ".join(f"{value:.4f} ({name})" for name, value in summary["over_replicas"][0]["quantiles"].items())
+        lines.append(f"Quantiles of the CTR over resamples{_of_best(summary)}: {found}.")
     if summary["unseen_categories"]:
         lines.append(
             f"{summary['unseen_categories']:,} values of user features in the rows that were read were not seen when "
@@ -73,6 +80,22 @@ def notes(summary: dict[str, Any]) -> list[str]:
         + (" So few clicks cannot tell agents apart: look at the intervals." if clicks < 100 else "")
     )
     return lines
+
+
+def _of_best(summary: Mapping[str, Any]) -> str:
+    return ", of the best setting" if len(summary["over_replicas"]) > 1 else ""
+
+
+def value_columns(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The columns of the value over all events, where a row has one."""
+    return ["value", f"{CLICK_LEVEL:.0%} interval of it"] if any("value" in row for row in rows) else []
+
+
+def value_cells(row: Mapping[str, Any]) -> tuple[str, str]:
+    """The value over all events and its interval as text."""
+    if row.get("value") is None:
+        return "-", "-"
+    return f"{row['value']:.4f}", f"{row['value_low']:.4f} to {row['value_high']:.4f}"
 
 
 def estimate(row: Mapping[str, Any], measure: Measure) -> tuple[str, str]:

@@ -108,7 +108,7 @@ class LoggedBlock:
         self.click, self._logged = deal.reward[..., 0].flatten(), deal.logged.flatten()
         self._mask = None if deal.mask is None else deal.mask.flatten(0, 1)
         self._features, self._rows = deal.arms.flatten(0, 1), deal.event.flatten().to(device)
-        rows = zip(self.subset.listed, deal.event, strict=True)
+        rows = zip(self.subset.listed, deal.event if deal.number is None else deal.number, strict=True)
         noise = [agent.noise.of_rows(replica, events, self.arms) for replica, events in rows]
         uniform = torch.stack([u for u, _ in noise]).to(agent.lam)
         normal = torch.stack([n for _, n in noise if n is not None]).to(agent.lam) if agent.noise.normal else None

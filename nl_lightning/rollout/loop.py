@@ -18,6 +18,7 @@ from nl_lightning.core.types import History, Round, Window
 from nl_lightning.environments import Environment, LoggedEnvironment, Simulation
 from nl_lightning.rollout.dealt import DealtBlock, join
 from nl_lightning.rollout.logged import LoggedBlock
+from nl_lightning.rollout.weighted import WeightedBlock, check_learner, numbers_per_event
 
 __all__ = ["EVALUATED_BYTES", "OnRound", "OnWindow", "Plan", "make_plan", "play"]
 
@@ -86,7 +87,7 @@ def play(
                     block.record()
             played.append(block.played())
             if plan.rows_follow and not plan.ahead:
-                agent.buffer.append(played[-1].x, played[-1].reward, played[-1].filled)
+                agent.buffer.append(played[-1].x, played[-1].reward, played[-1].filled, played[-1].weight)
     return _history(played, start, blocks, agent)
 
 
@@ -118,6 +119,9 @@ def make_plan(agent: Agent, environment: Environment, count: int, together: bool
         window = -(-count // -(-count // most))
         return Plan(window, window, rows_follow)
     arms = environment.arms
+    if environment.value is not None:
+        check_learner(agent, environment.value)
+        together = False
     few = replicas * parameters * _EVENTS <= _EVENT_ENTRIES and replicas * arms * _EVENTS <= _EVENT_ARMS
     if together and few and count >= _FEWEST_ROUNDS:
         # One event in three is more than agents accept; if not, the window ends early.
@@ -161,7 +165,10 @@ class _Blocks:
         alive = torch.ones_like(agent.diverged_at, dtype=torch.bool) if agent.alive is None else agent.alive
         environment.alive = alive.tolist()
         missing = torch.where(alive, count, 0)
-        room = _room(agent, environment.arms)
+        room, value = _room(agent, environment.arms), environment.value
+        if value is not None:
+            needed = max(1, numbers_per_event(agent, environment.arms))
+            room = min(room, max(1, EVALUATED_BYTES // (8 * needed * agent.replicas)))
         # an agent that is asked round by round is asked for all of its replicas
         subset = not plan.ahead and plan.window > 1 and agent.design.can_take_subsets
         subset = subset and not overridden(agent, Agent, "evaluate", "featurize")
@@ -169,7 +176,12 @@ class _Blocks:
             deal = environment.next_events(wanted, plan.window, room, subset)
             if deal is None:
                 break
-            block = LoggedBlock(agent, deal, missing, self.start + count, plan.window, plan.slots, plan.rows_follow)
+            stop, window, follow = self.start + count, plan.window, plan.rows_follow
+            block = (
+                LoggedBlock(agent, deal, missing, stop, window, plan.slots, follow)
+                if value is None
+                else WeightedBlock(agent, deal, missing, stop, window, follow, value)
+            )
             yield block
             left = block.all_missing()
             environment.advance(block.passed().tolist(), (missing - left).tolist())

@@ -2,6 +2,7 @@
 
     config.yaml            everything needed to repeat the run
     rounds.parquet         one row per round and replica
+    events.parquet         events by which agents on the same log are compared (where their values are estimated)
     summary.json           the result
     curve.png              mean regret or reward with its band
     checkpoints/last.ckpt  the state after a call of TrainNN
@@ -63,6 +64,7 @@ class RunDirectory:
         self.path = path
         self.config = path / "config.yaml"
         self.rounds = path / "rounds.parquet"
+        self.events = path / "events.parquet"
         self.parts = path / "rounds"
         self.summary = path / "summary.json"
         self.curve = path / "curve.png"
@@ -118,7 +120,7 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Remove what the run has produced, so that it begins again; its config stays."""
-        for file in (self.summary, self.checkpoint, self.rounds, self.curve):
+        for file in (self.summary, self.checkpoint, self.rounds, self.events, self.curve):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.parts, ignore_errors=True)
 

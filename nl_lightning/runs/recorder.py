@@ -28,6 +28,7 @@ from nl_lightning.core.statistics import interval
 from nl_lightning.core.types import History, TrainingBatch
 from nl_lightning.distributed.strategy import collected, gathered
 from nl_lightning.environments import LoggedEnvironment
+from nl_lightning.environments.learner_value import EventRecord
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.runs.directory import RunDirectory, checksum, differences, schema, settings_of
 from nl_lightning.runs.summary import CTR, REGRET, Measure, groups, over_replicas
@@ -220,6 +221,10 @@ class Recorder(RoundCallback):
         if not trainer.is_global_zero:
             return
         write_beside(self.run.rounds, self._merge_parts)
+        environment = _data(trainer).environment
+        records = environment.event_records() if isinstance(environment, LoggedEnvironment) else None
+        if records is not None:
+            write_beside(self.run.events, lambda path: pq.write_table(_events(records), path, compression="zstd"))
         summary = self._summary(agent, _data(trainer), finished)
         if conclude is not None:
             conclude(self.run, summary, trainer.loggers)
@@ -259,7 +264,7 @@ class Recorder(RoundCallback):
             "finished": finished,
             "rounds": self.recorded,
             **counts,
-            "over_replicas": over_replicas(replicas, self.measure),
+            "over_replicas": over_replicas(replicas, self.measure, counts.get("resample")),
             "replicas": replicas,
             "seconds": round(self._elapsed(), 3),
             "versions": {
@@ -271,6 +276,26 @@ class Recorder(RoundCallback):
 
 def _data(trainer: L.Trainer) -> BanditData:
     return trainer.datamodule  # type: ignore[attr-defined, no-any-return]
+
+
+EVENTS = pa.schema(
+    [
+        ("replica", pa.int32()),
+        ("row", pa.int64()),
+        ("weight", pa.float64()),
+        ("pi", pa.float64()),
+        ("click", pa.int8()),
+    ]
+)
+"""The columns of events.parquet; see ``EventRecord``."""
+
+
+def _events(records: Sequence[Sequence[EventRecord]]) -> pa.Table:
+    rows = [(replica, *record) for replica, kept in enumerate(records) for record in kept]
+    columns = list(zip(*rows, strict=True)) or [()] * len(EVENTS)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, EVENTS, strict=True)], schema=EVENTS
+    )
 
 
 def _rows(history: History, grown: Tensor, lam: Tensor, valid: Tensor, measure: Measure, share: Share) -> pa.Table:

@@ -8,7 +8,7 @@ import numpy as np
 from nl_lightning.core.replicas import SETTINGS
 from nl_lightning.core.statistics import CLICK_LEVEL, LEVEL, interval, wilson
 
-__all__ = ["CTR", "MEASURES", "REGRET", "Measure", "groups", "over_replicas"]
+__all__ = ["CTR", "MEASURES", "REGRET", "VALUE", "Measure", "groups", "over_replicas"]
 
 
 class Measure(NamedTuple):
@@ -26,6 +26,9 @@ class Measure(NamedTuple):
 
 REGRET = Measure("regret", "cumulative_regret", "cumulative regret", 1, -1)
 CTR = Measure("ctr", "cumulative_reward", "cumulative reward", 4, 1)
+VALUE = ("value", "value_low", "value_high")
+"""of a learning agent over all events of a log, where it was estimated"""
+QUANTILES = (0.025, 0.25, 0.5, 0.75, 0.975)
 MEASURES = {measure.name: measure for measure in (REGRET, CTR)}
 
 
@@ -39,13 +42,16 @@ def groups(replicas: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
     return found
 
 
-def over_replicas(replicas: Sequence[dict[str, Any]], measure: Measure = REGRET) -> list[dict[str, Any]]:
+def over_replicas(
+    replicas: Sequence[dict[str, Any]], measure: Measure = REGRET, resample: int | None = None
+) -> list[dict[str, Any]]:
     """The mean of every setting with its interval, best first; settings that diverged come last.
 
     For regret the interval is Student's t over seeds. For the CTR it is Wilson's for the events of one replica: seeds
-    share the clicks of the log and add no evidence. Student's t over seeds is reported beside it.
+    share the clicks of the log and add no evidence. Student's t over seeds is reported beside it. With ``resample``
+    replicas played events drawn so many times from a log: quantiles over them stand beside the interval.
     """
-    rows = []
+    rows, times = [], resample or 1
     for numbers in groups(replicas).values():
         members = [replicas[number] for number in numbers]
         alive = [member for member in members if member["diverged_at"] is None]
@@ -61,13 +67,22 @@ def over_replicas(replicas: Sequence[dict[str, Any]], measure: Measure = REGRET)
         if measure is CTR and alive:
             row |= {name: float(np.mean([member[name] for member in alive])) for name in ("clicks", "accepted", "seen")}
             row |= {"over_seeds_low": _number(low), "over_seeds_high": _number(high)}
-            (low, high), level = wilson(row["clicks"], row["accepted"]), CLICK_LEVEL
+            # a log that was drawn several times has the evidence of one
+            (low, high), level = wilson(row["clicks"] / times, row["accepted"] / times), CLICK_LEVEL
             row[measure.name] = row["clicks"] / row["accepted"] if row["accepted"] else None
         row |= {f"{measure.name}_low": _number(low), f"{measure.name}_high": _number(high), "level": level}
+        if resample is not None and known:
+            row["quantiles"] = {f"{q:g}": float(np.quantile(known, q)) for q in QUANTILES}
+        valued = [member for member in alive if member.get("value") is not None]
+        if valued:
+            # the ends are means over seeds: these share the log's clicks and add no evidence
+            row |= {name: float(np.mean([member[name] for member in valued])) for name in VALUE}
         rows.append(row)
 
     def place(row: dict[str, Any]) -> tuple[bool, int, float]:
-        return row[measure.name] is None, row["diverged"], -measure.better * (row[measure.name] or 0.0)
+        # a value over all events says more than the clicks of those that were accepted
+        judged = row.get("value", row[measure.name])
+        return judged is None, row["diverged"], -measure.better * (judged or 0.0)
 
     return sorted(rows, key=place)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from replay.logs.reader import Events, Log, RowGroup
 from replay.protocol.candidates import Protocol, candidates
 from replay.protocol.features import Encoded, Features
-from replay.protocol.rejection import kept
+from replay.protocol.rejection import correction_numbers, kept
 
 __all__ = ["CandidateEvents", "CandidateGroup", "Groups", "LogCursor", "ReplaySettings"]
 
@@ -23,6 +23,8 @@ class ReplaySettings(NamedTuple):
     c: float | None
     """constant of the propensity correction, None without it"""
     seed: int
+    draws: bool = False
+    """whether events come with the uniform numbers by which agents accept them, and none is left out"""
 
 
 class CandidateEvents(NamedTuple):
@@ -48,6 +50,8 @@ class CandidateEvents(NamedTuple):
     """(E,)"""
     kept: Tensor
     """(E,), whether the propensity correction keeps the event"""
+    uniform: Tensor
+    """(E,), the number by which the propensity correction draws; (E, 0) where it has drawn already"""
 
     @classmethod
     def read(
@@ -70,7 +74,10 @@ class CandidateEvents(NamedTuple):
         click, propensity = map(torch.from_numpy, (events.click, events.propensity))
         codes, numbers, pair = encoded[:3]
         parts = (codes, numbers, arms.item, pair, arms.shown, arms.logged)
-        return cls(row, *parts, click, propensity, stays), encoded
+        uniform = torch.empty(len(row), 0, dtype=torch.float64, device="cpu")
+        if settings.draws:
+            uniform = correction_numbers(events.rows, settings.seed)
+        return cls(row, *parts, click, propensity, stays, uniform), encoded
 
     @classmethod
     def empty(cls, log: Log, features: Features, settings: ReplaySettings) -> "CandidateEvents":

@@ -20,7 +20,7 @@ from nl_lightning.core.rng import Stream, row_numbers
 from replay.logs.reader import Events, Log, RowGroup
 from replay.logs.statistics import LogStatistics
 
-__all__ = ["RULES", "Rule", "check_rule", "floor_note", "kept", "kept_rows"]
+__all__ = ["RULES", "Rule", "check_rule", "correction_numbers", "floor_note", "kept", "kept_rows", "matched_evenly"]
 
 
 Rule = Literal["propensity", "match", "biased-match"]
@@ -45,7 +45,7 @@ def check_rule(rule: Rule, floor: float | None, log: Log) -> float | None:
             f"{log.path} was not logged uniformly (propensities {_span(log)}), so plain matches favour what it "
             "showed often. Use rejection: propensity, or accept the bias with rejection: biased-match."
         )
-    if rule == "match" and not _matched_evenly(statistics):
+    if rule == "match" and not matched_evenly(statistics):
         raise InputError(
             f"{log.path} has events with different numbers of candidates, so plain matches favour events with few of "
             "them. Use rejection: propensity, or accept the bias with rejection: biased-match."
@@ -73,13 +73,18 @@ def kept_rows(rows: range, propensity: NDArray[np.float64], c: float | None, see
     """(N,): as ``kept``, for rows of a log whose propensities are known."""
     if c is None:
         return torch.ones(len(rows), dtype=torch.bool, device="cpu")
-    return row_numbers(rows, 1, seed, Stream.REJECTION).squeeze(1) < c / torch.from_numpy(propensity)
+    return correction_numbers(rows, seed) < c / torch.from_numpy(propensity)
+
+
+def correction_numbers(rows: range, seed: int) -> Tensor:
+    """(N,): the uniform number of each event, by which it is kept or not."""
+    return row_numbers(rows, 1, seed, Stream.REJECTION).squeeze(1)
 
 
 def floor_note(c: float | None, statistics: LogStatistics) -> str | None:
     """A note on what the constant c does to a log: how many events it keeps, and how it biases the result."""
     low = statistics.propensity_low
-    if c is None or low is None or _matched_evenly(statistics):
+    if c is None or low is None or matched_evenly(statistics):
         return None
     if c > low:
         return (
@@ -93,7 +98,7 @@ def floor_note(c: float | None, statistics: LogStatistics) -> str | None:
     )
 
 
-def _matched_evenly(statistics: LogStatistics) -> bool:
+def matched_evenly(statistics: LogStatistics) -> bool:
     """Whether a policy matches every event with the same probability: 1 / candidates, as many for each event."""
     listed = statistics.candidates
     return statistics.uniform and (listed is None or listed[0] == listed[1])

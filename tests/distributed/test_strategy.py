@@ -212,6 +212,30 @@ def test_a_replay_is_the_same_on_more_devices_than_replicas(tmp_path: Path, monk
     assert_same(one, run_of(tmp_path, "three"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("policy", "settings"),
+    [("softmax", {"rejection": "dr-ns"}), ("uniform", {"resample": "3"})],
+    ids=["dr-ns", "resample"],
+)
+def test_values_and_resamples_are_the_same_on_two_devices(
+    policy: str, settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = write_log(tmp_path / "log", SimulatedWorld(**SMALL, policy=policy), rows=900, group=200)  # type: ignore[arg-type]
+    replay = [a for a in FIT if not any(name in a for name in ("environment", "lam", "rounds"))]
+    replay += ["--model=NeuralLog-TS-1", "--model.replicas=3", "--data.rounds=1000"]
+    replay += ["--data.environment=replay.ReplayLog", f"--data.environment.log={log.path}"]
+    replay += ["--data.environment.candidates=all"]
+    replay += [f"--data.environment.{name}={value}" for name, value in settings.items()]
+    one = alone(replay, tmp_path, monkeypatch)
+    finish(start("nl_lightning", [*replay, "--run.id=two", "--trainer.devices=2"], tmp_path))
+    two = run_of(tmp_path, "two")
+    assert_same(one, two)
+    assert one.events.exists() == ("rejection" in settings)
+    if one.events.exists():
+        assert pq.read_table(one.events).equals(pq.read_table(two.events))
+
+
 def test_the_python_interface(tmp_path: Path) -> None:
     """After a fit every process has the whole agent; test tells the mean over all replicas."""
     script = tmp_path / "script.py"

@@ -1,0 +1,146 @@
+"""Agents that learn on softmax logs by DR-ns: is their value that of the same agent played online?
+
+Many short logs of one simulated world. On each of them an agent learns until it has accepted a number of events; the
+same agent plays as many rounds in the world itself. The mean difference is the bias, and its standard error says how
+well it is known. The accepted events of today's rule on the same logs stand beside it.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import lightning as L
+import numpy as np
+
+from benchmarks.measure import Row, quiet, trainer
+from nl_lightning.agents.base import Agent
+from nl_lightning.agents.callbacks import RoundCallback
+from nl_lightning.agents.logistic_ucb_1 import LogisticUCB1
+from nl_lightning.core.types import History
+from nl_lightning.environments import Environment
+from nl_lightning.rollout.data import BanditData
+from replay import ReplayLog
+from replay.simulation.ground_truth import Online
+from replay.simulation.simulate import make_log
+from replay.simulation.simulated_world import SimulatedWorld
+
+WORLD: dict[str, Any] = {"items": 20, "users": 40, "ctr": 0.2, "policy": "softmax", "temperature": 0.5}
+FIT_ROWS = 20_000
+"""Events that features are fitted on."""
+
+
+class Bias(NamedTuple):
+    """Of a setting over many logs."""
+
+    difference: np.ndarray
+    """(logs,), the value less what the agent earns online in as many rounds"""
+    value: float
+    """the mean over logs"""
+    covered: float
+    """the share of intervals that hold what it earns online"""
+    online_error: float
+    accepted: float
+    """events a log"""
+
+    @property
+    def error(self) -> float:
+        return float(np.hypot(self.difference.std(ddof=1) / len(self.difference) ** 0.5, self.online_error))
+
+    @property
+    def errors(self) -> float:
+        """The bias in standard errors."""
+        return float(self.difference.mean() / self.error)
+
+
+class Rewards(RoundCallback):
+    """The rewards of every round, (R, T)."""
+
+    def __init__(self) -> None:
+        self.parts: list[np.ndarray] = []
+
+    def on_rounds_end(self, trainer: L.Trainer, agent: Agent, history: History) -> None:
+        self.parts.append(history.reward.double().cpu().numpy())
+
+    def means(self) -> np.ndarray:
+        """(R, T): the mean over the first 1, 2, ... rounds"""
+        rewards = np.concatenate(self.parts, axis=1)
+        return np.asarray(rewards.cumsum(1) / np.arange(1, rewards.shape[1] + 1))
+
+
+def agent(replicas: int, seed: int) -> Agent:
+    """A cheap linear agent that learns something within a hundred rounds."""
+    return LogisticUCB1(42, nu=0.02, steps=20, update_every=20, design="full", replicas=replicas, seed=seed)
+
+
+def fit(played: Agent, environment: Environment, rounds: int) -> Rewards:
+    rewards = Rewards()
+    trainer(callbacks=[rewards]).fit(played, BanditData(environment, rounds))
+    return rewards
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "propensity": {"rejection": "propensity"},
+    "quantile 0": {"rejection": "dr-ns", "quantile": 0.0},
+    "quantile 0.01": {"rejection": "dr-ns", "quantile": 0.01},
+}
+
+
+def bias(logs: int, rows: int, say: Callable[[str], None], online: int = 400, most: int = 300) -> dict[str, Bias]:
+    """The bias over so many logs, by rule; for today's rule, that of the CTR of accepted events."""
+    found: dict[str, list[tuple[float, float, float, int]]] = {rule: [] for rule in RULES}
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "log"
+        make_log(path, SimulatedWorld(**WORLD), logs * rows)
+        for number in range(logs):
+            say(f"log {number + 1} of {logs}")
+            for rule, settings in RULES.items():
+                part = f"{number * rows}:{(number + 1) * rows}"
+                data = ReplayLog(str(path), "all", rows=part, fit_rows=FIT_ROWS, **settings)
+                rewards = fit(agent(1, number), data, most)
+                result = data.counts()["replicas"][0]
+                value = [result.get(name, np.nan) for name in ("value", "value_low", "value_high")]
+                if rule == "propensity" and result["accepted"]:
+                    value[0] = rewards.means()[0, -1]
+                found[rule].append((*value, result["accepted"]))  # type: ignore[arg-type]
+        played = fit(agent(online, 10_000), Online(str(path), "all"), most + 1).means()
+    earned, spread = played.mean(0), played.std(0, ddof=1) / online**0.5
+    results = {}
+    for rule, of_logs in found.items():
+        value, low, high, accepted = np.array(of_logs).T
+        # the agent that has accepted n events is in its round n + 1 where the log ends
+        rounds = np.minimum(accepted.astype(int), most)
+        truth = earned[rounds]
+        known = ~np.isnan(value)
+        covered = float(((low <= truth) & (truth <= high)).mean())
+        difference = (value - truth)[known]
+        error = float(spread[rounds].mean())
+        results[rule] = Bias(difference, float(value[known].mean()), covered, error, float(accepted.mean()))
+    return results
+
+
+def values(say: Callable[[str], None], logs: int = 200, rows: int = 2000) -> tuple[list[Row], dict[str, Any]]:
+    """What is promised of DR-ns."""
+    rows_of: list[Row] = []
+    results = bias(logs, rows, say)
+    for rule, found in results.items():
+        if rule == "propensity":
+            continue
+        name, off = f"DR-ns, {rule}, {logs} softmax logs of {rows:,} events", found.errors
+        told = f"{found.difference.mean():+.4f} of {found.value:.4f}, {off:+.2f} standard errors"
+        rows_of.append((f"{name}: bias against online play", told, "within 2", abs(off) <= 2))
+        rows_of.append((f"{name}: intervals that hold the online value", f"{found.covered:.1%}", "-", True))
+        ratio, must = found.accepted / results["propensity"].accepted, rule == "quantile 0.01"
+        told = f"{found.accepted:.1f} a log, {ratio:.1f} times"
+        rows_of.append(
+            (f"{name}: accepted, beside today's rule", told, ">= 10 times" if must else "-", not must or ratio >= 10)
+        )
+    detail = {rule: {**found._asdict(), "difference": found.difference.tolist()} for rule, found in results.items()}
+    return rows_of, detail
+
+
+if __name__ == "__main__":
+    quiet()
+    for line in values(lambda text: None, *map(int, sys.argv[1:]))[0]:
+        print(*line, sep=" | ")

@@ -1,0 +1,263 @@
+"""Agents that learn by DR-ns, against a loop over one event at a time in plain numbers."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from nl_lightning.agents.base import Agent
+from nl_lightning.core.errors import InputError
+from nl_lightning.core.rng import Stream, row_numbers
+from nl_lightning.environments import learner_value
+from nl_lightning.reporting.tables import notes, table
+from nl_lightning.rollout import loop
+from nl_lightning.rollout.data import BanditData
+from nl_lightning.runs.checkpoints import Checkpoints
+from nl_lightning.runs.directory import RunDirectory
+from nl_lightning.runs.recorder import Recorder
+from replay import ReplayLog
+from replay.logs.reader import Log
+from replay.protocol.obd_features import ObdFeatures
+from replay.simulation.simulated_world import SimulatedWorld
+from tests.support.fits import QUIET, Keep
+from tests.support.replay_agents import learner, offered
+from tests.support.replay_logs import SMALL, write_log
+
+UNIFORM, SOFTMAX = SimulatedWorld(**SMALL), SimulatedWorld(**SMALL, policy="softmax", temperature=4.0, seed=1)
+ROWS = 900
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Log]:
+    path = tmp_path_factory.mktemp("logs")
+    return {
+        "uniform": write_log(path / "u", UNIFORM, 1100, group=300),
+        "softmax": write_log(path / "s", SOFTMAX, ROWS, group=400),
+    }
+
+
+def learn(agent: Agent, log: Log, rounds: int = 10**6, **settings: Any) -> tuple[Agent, Keep, ReplayLog]:
+    keep, data = Keep(), BanditData(ReplayLog(str(log.path), **settings), rounds)
+    L.Trainer(**QUIET, enable_checkpointing=False, callbacks=[keep]).fit(agent, data)
+    return agent, keep, data.environment
+
+
+class Twin:
+    """One replica, one event at a time. Nothing of the package's DR-ns is used, only the agent."""
+
+    def __init__(self, agent: Agent, log: Log, protocol: Any, quantile: float, c_max: float, carry: bool) -> None:
+        arms = log.n_items if protocol == "all" else 5
+        features, u = ObdFeatures.fit(log), row_numbers(range(log.rows), 1, 0, Stream.REJECTION).squeeze(1).tolist()
+        propensities = [float(p) for group in log.groups for p in log.events(group).propensity]
+        self.A = self.C = 0.0
+        self.clicks = self.clicks2 = 0.0
+        self.c = min(c_max, at_quantile(propensities, quantile)) if quantile else min(propensities)
+        self.Q: list[float] = []
+        self.accepted: list[int] = []
+        self.weights: list[float] = []
+        for group in log.groups:
+            events = log.events(group)
+            shown, x = offered(events, features, protocol, arms, log)
+            for i, row in enumerate(events.rows):
+                logged, p, r = int(shown.logged[i]), float(events.propensity[i]), float(events.click[i])
+                noise = agent.noise.of_rows(0, torch.tensor([row]), arms)
+                choice = agent.choose(agent.featurize(x[i].unsqueeze(0), noise=noise))
+                pi = self.chance(agent, choice, row, logged)
+                V = pi / p * r
+                self.A += self.c * V
+                self.C += self.c
+                self.clicks += self.c * pi / p * r
+                self.clicks2 += (self.c * pi / p) ** 2 * r
+                if pi > 0:
+                    self.Q.append(p / pi)
+                # uniform, and below pi exactly where the agent's own draw is the logged arm
+                mixed = u[row] * pi if int(choice.arm) == logged else pi + u[row] * (1 - pi)
+                picked = int(choice.arm) == logged
+                if mixed < self.c * pi / p or (picked and pi == 0 and u[row] < self.c / p):
+                    self.accepted.append(row)
+                    weight = max(1.0, self.c * pi / p) if carry else 1.0
+                    self.weights.append(weight)
+                    learned = choice._replace(arm=torch.tensor([logged]))
+                    agent.observe(learned, torch.tensor([r]), weight=torch.tensor([weight]) if carry else None)
+                    if quantile:
+                        self.c = min(c_max, at_quantile(self.Q, quantile))
+                    if len(self.accepted) % agent.update_every == 0:
+                        agent.train_nn()
+
+    @staticmethod
+    def chance(agent: Agent, choice: Any, row: int, logged: int) -> float:
+        if logged < 0:
+            return 0.0
+        means, bonuses = choice.mean[0].tolist(), choice.bonus[0].tolist()
+        draws = [[0.0] * len(means)]
+        if agent.exploration.stochastic:
+            numbers = [agent.noise.of_rows(0, torch.tensor([row]), len(means), draw)[1] for draw in range(1, 21)]
+            draws = [drawn[0].tolist() for drawn in numbers if drawn is not None]
+        total = 0.0
+        for normal in draws:
+            score = [
+                m + b * (z if agent.exploration.stochastic else 1)
+                for m, b, z in zip(means, bonuses, normal, strict=True)
+            ]
+            best = [k for k, s in enumerate(score) if s >= max(score) - agent.tie_tolerance * abs(max(score))]
+            total += (logged in best) / len(best)
+        return total / len(draws)
+
+
+def at_quantile(values: list[float], quantile: float) -> float:
+    """The smallest number with at least that share of the numbers up to it."""
+    ordered = sorted(values)
+    return next(v for i, v in enumerate(ordered) if (i + 1) >= quantile * len(ordered) - 1e-9)
+
+
+@pytest.mark.parametrize("carry", [True, False])
+@pytest.mark.parametrize(("quantile", "c_max"), [(0.05, 1.0), (0.2, 0.08), (0.0, 1.0)])
+@pytest.mark.parametrize(
+    ("name", "protocol"), [("Logistic-UCB-1", "all"), ("NeuralLog-TS-2", "uniform"), ("NeuralLog-UCB-2", "uniform")]
+)
+def test_one_by_one(
+    name: str, protocol: Any, quantile: float, c_max: float, carry: bool, logs: dict[str, Log], monkeypatch: Any
+) -> None:
+    if quantile == 0 and carry:
+        pytest.skip("weights are 1 with quantile 0, and a setting without effect is refused")
+    # several blocks and windows, which must not show
+    monkeypatch.setattr(loop, "EVALUATED_BYTES", 3_000_000)
+    given: dict[str, Any] = (
+        {"quantile": quantile} if quantile == 0 else {"quantile": quantile, "c_max": c_max, "carry_weights": carry}
+    )
+    agent = learner(name, update_growth=0.0)
+    _, keep, environment = learn(
+        agent, logs["softmax"], candidates=protocol, rejection="dr-ns", reward_model="none", **given
+    )
+    twin = Twin(learner(name, update_growth=0.0), logs["softmax"], protocol, quantile, c_max, carry and quantile > 0)
+    result = environment.counts()["replicas"][0]
+    assert keep.event[0].tolist() == twin.accepted
+    assert len(twin.accepted) > 10
+    assert result["matched"] == len(twin.Q)
+    assert result["c"] == pytest.approx(twin.c, rel=1e-13)
+    sums = result["sums"]
+    for mine, expected in ((sums["A"], twin.A), (sums["C"], twin.C), (sums["clicks2"], twin.clicks2)):
+        assert mine == pytest.approx(expected, rel=1e-12)
+    assert result["value"] == pytest.approx(twin.A / twin.C, rel=1e-12)
+    assert result["value_low"] < result["value"] < result["value_high"]
+    if carry and quantile > 0:
+        stored = agent.buffer.weight[0, : len(twin.weights)].tolist()
+        assert stored == pytest.approx(twin.weights, rel=1e-6)
+        assert max(twin.weights) > 1 or c_max < 1
+    else:
+        assert not agent.buffer.weighted
+
+
+@pytest.mark.parametrize("which", ["uniform", "softmax"])
+@pytest.mark.parametrize("name", ["Logistic-UCB-1", "NeuralLog-TS-1", "NeuralLog-UCB-2"])
+def test_quantile_0_accepts_what_rejection_sampling_accepts(name: str, which: str, logs: dict[str, Log]) -> None:
+    """Of a uniform log plain matching, of any other one the propensity correction; with the same scores."""
+    rule = "match" if which == "uniform" else "propensity"
+    _, plain, _ = learn(learner(name, replicas=2), logs[which], candidates="all", rejection=rule)
+    _, found, environment = learn(
+        learner(name, replicas=2), logs[which], candidates="all", rejection="dr-ns", quantile=0.0
+    )
+    assert torch.equal(plain.event, found.event)
+    # other windows have other last digits
+    torch.testing.assert_close(plain.score, found.score, rtol=1e-9, atol=0)
+    assert torch.equal(plain.arm, found.arm)
+    counted = environment.counts()["replicas"]
+    assert [sum(r["rejected"].values()) + r["accepted"] for r in counted] == [r["seen"] for r in counted]
+
+
+def test_a_value_does_not_depend_on_windows_blocks_and_replicas_beside_it(
+    logs: dict[str, Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"candidates": "all", "rejection": "dr-ns", "quantile": 0.05}
+    _, _, together = learn(learner("NeuralLog-TS-2", replicas=3), logs["softmax"], **settings)
+    assert together.value is not None
+    monkeypatch.setattr(loop, "EVALUATED_BYTES", 1_500_000)
+    _, _, divided = learn(learner("NeuralLog-TS-2", replicas=3), logs["softmax"], **settings)
+    assert divided.value is not None
+    assert np.array_equal(together.value.sums, divided.value.sums)
+    assert together.value.records == divided.value.records
+    assert len({tuple(column) for column in together.value.sums.T}) == 3
+
+
+def test_resume_is_bit_for_bit(logs: dict[str, Log], tmp_path: Path) -> None:
+    def fit(where: str, **flags: Any) -> dict[str, Any]:
+        run, agent = RunDirectory(tmp_path / where), learner("NeuralLog-TS-2", replicas=2)
+        path = run.checkpoint if run.checkpoint.exists() else None
+        data = BanditData(ReplayLog(str(logs["softmax"].path), candidates="all", rejection="dr-ns"), 10**6)
+        trainer = L.Trainer(**{**QUIET, **flags}, callbacks=[Recorder(run.path), Checkpoints(run.checkpoint, every=1)])
+        trainer.fit(agent, data, ckpt_path=path, weights_only=False)
+        summary = run.read_summary()
+        assert summary is not None
+        files = {name: pq.read_table(path) for name, path in (("rounds", run.rounds), ("events", run.events))}
+        stored = torch.load(run.checkpoint, weights_only=False)["BanditData"]["environment"]["values"]
+        return {**summary, "seconds": 0, **files, "stored": stored}
+
+    whole = fit("whole")
+    assert fit("parts", max_steps=2)["finished"] is False
+    assert fit("parts") == whole
+    assert whole["events"].num_rows > 100
+    row = whole["over_replicas"][0]
+    assert 0 < row["value_low"] < row["value"] < row["value_high"] < 1
+    told = "\n".join(notes(whole))
+    assert "doubly robust estimate" in told
+    assert [column.header for column in table(whole).columns][-3:] == ["value", "95% interval of it", "diverged"]
+
+
+def test_the_lowest_of_q_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of Q only what a quantile can ever need is held, and the quantile is that of all."""
+    random = np.random.default_rng(5)
+    settings = learner_value.LearnerSettings(0.1, 0.03, 1.0, True, False, 400)
+    value, values = learner_value.LearnerValue(settings, 1), []
+    for row in range(400):
+        p, pi = random.uniform(0.01, 0.3), random.choice([0.0, 0.3, 1.0])
+        event = learner_value.PassedEvents(
+            np.array([[row]]), *(np.array([[v]]) for v in (pi, p, float(row % 7 == 0), 0.0, 0.0))
+        )
+        if pi:
+            values.append(p / pi)
+        value.add([0], event, np.array([1]), np.array([pi > 0]))
+        if values:
+            assert value.c[0] == min(1.0, at_quantile(values, 0.03))
+    assert len(value._lowest[0]) == math.ceil(0.03 * 400) + 1
+
+
+REFUSED = [
+    ({"rejection": "propensity", "quantile": 0.1}, "quantile is a setting of rejection: dr-ns"),
+    ({"rejection": "dr-ns", "quantile": 1.0}, "quantile must lie in"),
+    ({"rejection": "dr-ns", "quantile": 0.0, "c_max": 0.5}, "c_max has no effect with quantile 0"),
+    ({"rejection": "dr-ns", "quantile": 0.0, "carry_weights": True}, "carry_weights has no effect with quantile 0"),
+    ({"rejection": "dr-ns", "c_max": 0.0}, "c_max must be a number above 0"),
+    ({"rejection": "dr-ns", "propensity_floor": 0.1}, "propensity_floor has no effect"),
+    ({"rejection": "dr-ns", "candidates": "affinity"}, "depend on it; use candidates: uniform or all"),
+    ({"rejection": "dr-ns", "reward_model": "forest"}, "reward_model must be logistic, none"),
+    ({"rejection": "dr_ns"}, "rejection must be one of"),
+]
+
+
+@pytest.mark.parametrize(("settings", "text"), REFUSED)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], text: str, logs: dict[str, Log]) -> None:
+    with pytest.raises(InputError, match=text):
+        ReplayLog(str(logs["softmax"].path), **{"candidates": "all", **settings})
+
+
+def test_agents_without_known_chances_or_weights_are_refused(logs: dict[str, Log]) -> None:
+    agent = learner("Logistic-UCB-1")
+
+    class Chooser(type(agent)):  # type: ignore[misc]
+        def choose(self, view: Any) -> Any:
+            return super().choose(view)
+
+    class Observer(type(agent)):  # type: ignore[misc]
+        def observe(self, choice: Any, reward: Any, accepted: Any = None) -> None:
+            super().observe(choice, reward, accepted)
+
+    for kind, text in ((Chooser, "chooses by a method of its own"), (Observer, "takes no weight")):
+        with pytest.raises(InputError, match=text):
+            learn(kind(42), logs["softmax"], candidates="all", rejection="dr-ns")
+    with pytest.raises(InputError, match="Theory mode has no weights"):
+        learn(learner("NeuralLog-UCB-1", mode="theory"), logs["softmax"], candidates="all", rejection="dr-ns")
