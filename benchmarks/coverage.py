@@ -1,6 +1,6 @@
 """How often intervals contain the truth, and how wide they are, on simulated logs with rare clicks.
 
-A world has 200 kinds of visitors, 80 items and a click rate of 0.4%. A log is drawn as counts of (visitor, item) and of
+A world has 100 kinds of visitors, 80 items and a click rate of 0.4%. A log is drawn as counts of (visitor, item) and of
 their clicks, which is the same as event by event. Thompson weights are frequencies over 20 draws, one set an event.
 """
 
@@ -21,8 +21,8 @@ from nl_lightning.core.intervals import (
 )
 
 Floats = NDArray[np.float64]
-USERS, ITEMS, CTR, DRAWS, AGREEMENT, Z = 200, 80, 0.004, 20, 0.8, 1.959964
-LOGS, ROWS = 2000, (20_000, 50_000, 100_000)
+USERS, ITEMS, CTR, DRAWS, AGREEMENT, Z = 100, 80, 0.004, 20, 0.8, 1.959964
+LOGS, ROWS = 1000, (20_000, 50_000, 100_000)
 LOGGING, AGENTS = ("uniform", "softmax"), ("deterministic", "Thompson")
 
 
@@ -113,8 +113,11 @@ def _sums(made: World, agent: str, rows: int, random: np.random.Generator) -> di
         # one entry an event: its frequencies over draws
         cell = np.repeat(np.arange(len(cells)), cells)
         r = np.arange(rows) - np.repeat(cells.cumsum() - cells, cells) < clicks[cell]
-        drawn = [random.binomial(DRAWS, pi[cell]) / DRAWS for pi in (pi1, pi2)]
-        return _total(np.ones(rows), r.astype(np.float64), p[cell], *drawn)
+        one, other = (random.binomial(DRAWS, pi[cell]) / DRAWS for pi in (pi1, pi2))
+        # an event that neither picked in any draw adds to the number of events only
+        met = (one > 0) | (other > 0)
+        found = _total(np.ones(met.sum()), r[met].astype(np.float64), p[cell[met]], one[met], other[met])
+        return {**found, "n": float(rows)}
     seen = cells > 0
     return _total(*(each[seen].astype(np.float64) for each in (cells, clicks, p, pi1, pi2)))
 

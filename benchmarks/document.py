@@ -202,9 +202,10 @@ def _tried(part: Part) -> list[str]:
 
 
 _COVERAGE = """\
-Nominal 95% intervals on {logs:,} simulated logs a setting: click rate 0.4%, 80 items. *Above* and *below* are the shares \
-of logs whose interval lies above, and below, the truth. Widths are multiples of the normal interval's, whose own \
-coverage stands beside it; those of a difference, of two separate intervals (policies that agree on 80% of the events)."""
+Nominal 95% intervals on {logs:,} simulated logs a setting: click rate 0.4%, 80 items. *Above* and *below* are the \
+shares of logs whose interval lies above, and below, the truth. Widths are multiples of the normal interval's, whose \
+own coverage stands beside it; those of a difference, of two separate intervals, for policies that agree on 80% of \
+the events."""
 
 
 def _coverage(part: Part) -> list[str]:
