@@ -22,6 +22,7 @@ from nl_lightning.core.threads import default_threads
 from nl_lightning.core.types import Deal, Round, TrainingBatch, Window
 from nl_lightning.distributed.strategy import ReplicaStrategy, collected, gathered
 from nl_lightning.environments import Environment, LoggedEnvironment, Simulation
+from nl_lightning.rollout.fitted import fit_begins, fit_ended
 from nl_lightning.rollout.loop import make_plan, play
 
 __all__ = ["BanditData", "DealLoader", "RoundLoader"]
@@ -94,6 +95,8 @@ class BanditData(L.LightningDataModule):
         # Another agent starts from the beginning; where a run is resumed, the loader's state comes later.
         self.played = 0
         self.environment.prepare(agent.settings.seeds, agent.network.weights[0], agent.share)
+        if stage == "fit" and isinstance(self.environment, LoggedEnvironment):
+            fit_begins(agent, self.environment)
         self._ended, self._warmed_up = False, False
         agent.rounds_before = max(gathered(self.trainer, int(agent.rounds.max())))
 
@@ -162,6 +165,8 @@ class BanditData(L.LightningDataModule):
             agent = self._agent
             self.environment.prepare(agent.settings.seeds, agent.network.weights[0], agent.share)
             self.environment.load_state_dict(self.environment.join(states))
+        if stage == "fit":
+            fit_ended(self._agent, self.environment)
 
     def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
         """Batches are made on the agent's device."""

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from nl_lightning.agents.base import Agent
+from nl_lightning.rollout.fitted import fits_of
 from replay.logs.digest import digest
 from replay.logs.reader import Log
 
@@ -35,6 +37,16 @@ class LearnedRows(NamedTuple):
             # a place is (row group, offset, accepted, [rows passed, ...])
             rows = [(0, max((int(place[3][0]) for place in environment["places"]), default=0))]
         return cls(tuple(pair for pair in rows if pair[0] < pair[1]), list(log["parts"]), log["digest"])
+
+    @classmethod
+    def of_agent(cls, agent: Agent) -> "LearnedRows | None":
+        """Those of the fits of an agent in this process, on the log that it was fitted on last; None if none is known.
+
+        What an agent learned in another process, or by calling ``learn`` or ``observe``, is not known.
+        """
+        found = [learned for state in fits_of(agent) if (learned := cls.from_state(state)) is not None]
+        same = [learned.rows for learned in found if learned.digest == found[-1].digest]
+        return found[-1]._replace(rows=tuple(pair for rows in same for pair in rows)) if found else None
 
     def overlap(self, log: Log) -> int:
         """The number of rows of a log, or of a part of one, that were learned from; 0 if it is another log."""

@@ -10,6 +10,7 @@ from nl_lightning.core.arguments import suggest
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import import_callable, make_current_directory_importable
 from replay.evaluation.evaluate import TrainedAgent, load_trained
+from replay.evaluation.learned_rows import LearnedRows
 from replay.evaluation.policies import POLICIES, ColumnPolicy, FunctionPolicy, Policy
 from replay.protocol.features import Features
 
@@ -44,14 +45,14 @@ def as_policy(given: Any, features: Features | None = None) -> Policy | TrainedA
     if isinstance(given, Policy | TrainedAgent):
         return given
     if _is_pair(given):
-        return TrainedAgent(*given)
+        return TrainedAgent(*given, learned=LearnedRows.of_agent(given[0]))
     if isinstance(given, Agent):
         if features is None:
             raise InputError(
                 f"The agent {given.name} can only be evaluated with the features it was trained with. Give them, as "
                 "evaluate(log, agent, features=features), or as a pair (agent, features), or give its checkpoint."
             )
-        return TrainedAgent(given, features)
+        return TrainedAgent(given, features, learned=LearnedRows.of_agent(given))
     if isinstance(given, str):
         return _named(given)
     if isinstance(given, Path):

@@ -87,7 +87,7 @@ def holds(target: Path, is_source: Callable[[dict[str, Any]], bool], identity: M
     if not is_source(stored):
         if identity is not None and other_schema(stored, dict(identity)):
             raise InputError(
-                f"{target} holds a log of this source with another schema. Choose another directory, or remove this one."
+                f"{target} holds a log of this source with another schema. Choose another directory, or remove it."
             )
         raise InputError(
             f"{target} holds a log from another source, or its source has changed. "

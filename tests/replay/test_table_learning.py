@@ -1,5 +1,6 @@
 """Agents on logs with columns of their own: learning and frozen evaluation, against one event at a time."""
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, row_numbers
 from nl_lightning.rollout.data import BanditData
-from replay import ReplayLog
+from replay import ReplayLog, evaluate
 from replay.__main__ import main
 from replay.evaluation import evaluator
 from replay.evaluation.evaluate import describe, load, measure
@@ -265,3 +266,24 @@ def test_a_run_goes_on_with_the_features_that_it_began_with(logs: dict[str, Log]
     run("tests.support.own_features:priced", 60, path)
     with pytest.raises(InputError, match="trained with the features 'tests.support.own_features:priced', not with"):
         run(lambda frame, actions: priced(frame, actions), 60, path)
+
+
+def test_an_agent_of_this_process_is_not_judged_unawares_on_what_it_learned(logs: dict[str, Log]) -> None:
+    log = logs["all"]
+    environment = ReplayLog(str(log.path), warm_start="0:100", rows="100:400", rejection="biased-match")
+    agent = agent_of("NeuralLog-UCB-2", fit_features(log))
+    L.Trainer(**QUIET, enable_checkpointing=False).fit(agent.float(), BanditData(environment, rounds=10))
+    assert environment.features is not None
+    pair, passed = (agent, environment.features), environment.state_dict()["learned_rows"][-1][1]
+    assert 100 < passed < 400
+    # another agent in the same environment passes fewer rows
+    other = agent_of("NeuralLog-UCB-2", environment.features).float()
+    L.Trainer(**QUIET, enable_checkpointing=False).fit(other, BanditData(environment, rounds=1))
+    words = rf"NeuralLog-UCB-2 has learned from {passed - 50} of the 850 rows .*from rows 0:100, 100:{passed}"
+    for given, features in ((pair, None), (agent, environment.features), (pair, None)):
+        with pytest.warns(UserWarning, match=words):
+            evaluate(log, given, rows="50:", features=features)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "WARNING")
+        evaluate(log, pair, rows=f"{passed}:")
+        evaluate(log, (agent_of("NeuralLog-UCB-2", environment.features).float(), environment.features))
