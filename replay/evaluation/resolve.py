@@ -45,7 +45,8 @@ def as_policy(given: Any, features: Features | None = None) -> Policy | TrainedA
     if isinstance(given, Policy | TrainedAgent):
         return given
     if _is_pair(given):
-        return TrainedAgent(*given, learned=LearnedRows.of_agent(given[0]))
+        agent, own_features = given
+        return TrainedAgent(agent, own_features, learned=LearnedRows.of_agent(agent))
     if isinstance(given, Agent):
         if features is None:
             raise InputError(
