@@ -116,13 +116,13 @@ def _sums(made: World, agent: str, rows: int, random: np.random.Generator) -> di
         one, other = (random.binomial(DRAWS, pi[cell]) / DRAWS for pi in (pi1, pi2))
         # an event that neither picked in any draw adds to the number of events only
         met = (one > 0) | (other > 0)
-        found = _total(np.ones(met.sum()), r[met].astype(np.float64), p[cell[met]], one[met], other[met])
+        found = total(np.ones(met.sum()), r[met].astype(np.float64), p[cell[met]], one[met], other[met])
         return {**found, "n": float(rows)}
     seen = cells > 0
-    return _total(*(each[seen].astype(np.float64) for each in (cells, clicks, p, pi1, pi2)))
+    return total(*(each[seen].astype(np.float64) for each in (cells, clicks, p, pi1, pi2)))
 
 
-def _total(n: Floats, r: Floats, p: Floats, pi1: Floats, pi2: Floats) -> dict[str, float]:
+def total(n: Floats, r: Floats, p: Floats, pi1: Floats, pi2: Floats) -> dict[str, float]:
     """Sums over entries of n events each, r of them clicked."""
     w, v, apart = pi1 / p, pi2 / p, np.abs(pi1 - pi2)
     d = w - v

@@ -83,7 +83,7 @@ def _document(found: dict[str, Part]) -> list[str]:
             "profile": _profile,
             "learning": _learning,
             "tried": _tried,
-            "coverage": _coverage,
+            "coverage": coverage_table,
         }.get(name, lambda part: [marks(part.rows)])(part)
     return text
 
@@ -208,7 +208,7 @@ own coverage stands beside it; those of a difference, of two separate intervals,
 the events."""
 
 
-def _coverage(part: Part) -> list[str]:
+def coverage_table(part: Part) -> list[str]:
     head = ["logging", "agent", "rows", "interval", "coverage", "above", "below", "width", "the other's coverage"]
     rows = [
         [

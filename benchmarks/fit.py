@@ -25,7 +25,7 @@ def gradient_step() -> list[Row]:
             g = torch.Generator().manual_seed(0)
             x = torch.rand(replicas, n, dim, generator=g) * 2 - 1
             reward = torch.randint(2, (replicas, n), generator=g).float()
-            network = NeuralLogUCB2(dim, width=width, replicas=replicas).network
+            network = NeuralLogUCB2(dim, width=width, replicas=replicas, bias=False).network
             lam, lr = torch.ones(replicas), torch.full((replicas,), 1e-5)
             weight, z = network.weights[0].detach(), torch.rand(replicas, n, width, generator=g)
             steps = 50
@@ -51,7 +51,7 @@ def optimizers() -> list[Row]:
         n, rule = 1000, Adam()
         x, reward = torch.rand(replicas, n, 20) * 2 - 1, torch.randint(2, (replicas, n)).float()
         lam, lr = torch.ones(replicas), torch.full((replicas,), 1e-5)
-        weights = [weight.detach() for weight in NeuralLogUCB2(20, width=20, replicas=replicas).network.weights]
+        weights = [weight.detach() for weight in NeuralLogUCB2(20, replicas=replicas, bias=False).network.weights]
 
         def adam() -> None:
             train_nn(weights, x, reward, lam, lr, 50, rule=rule)
@@ -80,7 +80,7 @@ def own_network() -> list[Row]:
             return fit
 
         def module() -> nn.Module:
-            return nn.Sequential(nn.Linear(dim, width, bias=False), nn.ReLU(), nn.Linear(width, 1, bias=False))
+            return nn.Sequential(nn.Linear(dim, width), nn.ReLU(), nn.Linear(width, 1))
 
         generic, fast = interleaved([work(module), work(None)], repetitions=1, rounds=3)
         value, spread = ratio(generic, fast)

@@ -173,8 +173,8 @@ class Agent(AgentModule):
             steps: number J of gradient steps of one TrainNN; left out, that of the optimiser (``gd``: the paper's 100),
                 and in theory mode that of the Condition.
             start: parameters that TrainNN starts from: the current ones (``warm``), the initial ones (``cold``, as
-                always in theory mode), or a mean of the current and fresh ones (``shrink``: 0.55 theta + 0.45 fresh).
-                Left out, ``warm`` for ``gd`` and else ``shrink``.
+                always in theory mode), or a mean of the current and fresh ones (``shrink``: 0.55 theta + 0.45 fresh,
+                and beyond 4,000 observations less of the fresh ones). Left out, ``warm`` for ``gd``, else ``shrink``.
             update_every: fewest rounds between two calls of TrainNN (1 in the paper's algorithms).
             update_growth: TrainNN runs after max(update_every, update_growth * rounds) more rounds; 0 is the paper's
                 fixed schedule, with which the time of a run grows with the square of its rounds.

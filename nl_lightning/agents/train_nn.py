@@ -9,7 +9,7 @@ from nl_lightning.core.rng import Stream, generator
 from nl_lightning.core.types import TrainingBatch
 from nl_lightning.models.base import Descent, Observations, RewardModel
 from nl_lightning.models.minibatches import Minibatches
-from nl_lightning.models.training import SHRINK, Start, train
+from nl_lightning.models.training import Start, kept, train
 
 __all__ = ["Schedule", "TrainNN"]
 
@@ -85,7 +85,7 @@ class TrainNN:
             begin = initial
         elif self.start == "shrink":
             begin = model.fresh(seeds, numbers)
-        keep = SHRINK if self.start == "shrink" else 0.0
+        keep = kept(length) if self.start == "shrink" else None
         of_layers = [g.initial_seed() for g in _generators(seeds, Stream.LAYERS, numbers)] if model.draws else ()
         return train(model, data, descent, inactive, some_inactive, begin, keep, of_layers)
 

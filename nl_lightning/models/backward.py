@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from nl_lightning.models.inputs import Inputs, equal_parts, inputs
-from nl_lightning.models.layers import with_one
 from nl_lightning.models.minibatches import Minibatches
 from nl_lightning.models.optimizers import StepRule
 from nl_lightning.models.steps import in_one_row, rates, take_steps
@@ -53,7 +52,7 @@ def train_nn(
     if bias and weight is None:
         # what fills up must not pull at a bias
         weight = torch.ones_like(reward)
-    everything = _Samples(with_one(x, blocks) if bias else x, reward, weight, blocks)
+    everything = _Samples(x, reward, weight, blocks, bias)
     rate = (rates(lr, rule) * scale)[:, None, None]
     samples = everything if batches is None else everything.batch(batches, 0)
     first = samples.inputs[0]
@@ -88,14 +87,14 @@ class _Part(NamedTuple):
 class _Samples:
     """The samples of R replicas in parts of equal size: x (R, n, d), reward (R, n), weight (R, n) or None."""
 
-    def __init__(self, x: Tensor, reward: Tensor, weight: Tensor | None, blocks: int) -> None:
-        self.x, self.reward, self.weight, self.blocks = x, reward, weight, blocks
+    def __init__(self, x: Tensor, reward: Tensor, weight: Tensor | None, blocks: int, bias: bool) -> None:
+        self.x, self.reward, self.weight, self.blocks, self.bias = x, reward, weight, blocks, bias
         self._inputs: Sequence[Inputs] | None = None
 
     @property
     def inputs(self) -> Sequence[Inputs]:
         if self._inputs is None:
-            self._inputs = inputs(self.x, self.blocks)
+            self._inputs = inputs(self.x, self.blocks, self.bias)
         return self._inputs
 
     def batch(self, batches: Minibatches, step: int) -> "_Samples":
@@ -104,7 +103,7 @@ class _Samples:
         x = self.x.gather(1, place.unsqueeze(-1).expand(-1, -1, self.x.shape[2]))
         if self.weight is not None:
             weight = weight * self.weight.gather(1, place)
-        return _Samples(x, self.reward.gather(1, place), weight, self.blocks)
+        return _Samples(x, self.reward.gather(1, place), weight, self.blocks, self.bias)
 
     def with_rate(self, rate: Tensor) -> list[_Part]:
         """``rate`` is (R, 1, 1)."""

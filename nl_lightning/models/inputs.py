@@ -12,18 +12,21 @@ from typing import Protocol, final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 __all__ = [
     "PART",
     "Blocks",
     "Inputs",
     "Vectors",
+    "VectorsWithOne",
     "dense",
     "equal_parts",
     "first_layer",
     "input_size",
     "inputs",
     "parts",
+    "with_one",
 ]
 
 
@@ -60,16 +63,29 @@ class Inputs(Protocol):
         """sum_i delta_i (x) x_i: delta (R, m, n'), out in the form of the unpacked weight, added to it if asked for"""
 
 
-def inputs(x: Tensor, blocks: int) -> Sequence[Inputs]:
-    """Samples x (R, n, d), or (x, k) (R, n, d + 1) where there is more than one block.
+def inputs(x: Tensor, blocks: int, bias: bool = False) -> Sequence[Inputs]:
+    """Samples x (R, n, d), or (x, k) (R, n, d + 1) where there is more than one block; with ``bias``, [x, 1] for x.
 
     Many vectors come in parts of equal size, one behind the other: what TrainNN needs beside the samples then does not
     grow with their number. The last part ends in zeros, which have no gradient.
     """
     if blocks > 1:
-        return [Blocks(x, blocks)]
-    parts = equal_parts(x)
-    return [Vectors(rows, rows.mT.contiguous() if len(parts) == 1 else rows.mT) for rows in parts]
+        return [Blocks(with_one(x, blocks) if bias else x, blocks)]
+    found = equal_parts(x)
+    if len(found) == 1:
+        rows = with_one(found[0]) if bias else found[0]
+        return [Vectors(rows, rows.mT.contiguous())]
+    if bias:
+        shared = with_one(found[0])
+        return [VectorsWithOne(rows, shared) for rows in found]
+    return [Vectors(rows, rows.mT) for rows in found]
+
+
+def with_one(x: Tensor, blocks: int = 1) -> Tensor:
+    """[x, 1] of x (..., d), and ([x, 1], k) of (x, k) where there is more than one block."""
+    if blocks == 1:
+        return pad(x, (0, 1), value=1.0)
+    return torch.cat([x[..., :-1], torch.ones_like(x[..., :1]), x[..., -1:]], dim=-1)
 
 
 def parts(values: Tensor) -> tuple[Tensor, ...]:
@@ -130,6 +146,35 @@ class Vectors:
 
     def product(self, unpacked: Tensor, out: Tensor) -> Tensor:
         return torch.bmm(unpacked, self._columns, out=out)
+
+    def gradient(self, delta: Tensor, out: Tensor, add: bool = False) -> Tensor:
+        return out.baddbmm_(delta, self._rows) if add else torch.bmm(delta, self._rows, out=out)
+
+
+@final
+class VectorsWithOne:
+    """A part of many samples, (R, n, d), as [x, 1] in memory (R, n, d + 1) that all parts share.
+
+    ``product`` fills that memory and ``gradient`` reads it, so the gradient of a part must be taken before the product
+    of the next one. A copy of all samples with their ones would double what TrainNN holds.
+    """
+
+    def __init__(self, x: Tensor, shared: Tensor) -> None:
+        self.size = x.shape[1]
+        self._x, self._rows, self._features = x, shared, shared[..., :-1]
+
+    def arrange(self, values: Tensor) -> Tensor:
+        return values
+
+    def unpack(self, weight: Tensor) -> Tensor:
+        return weight
+
+    def pack(self, unpacked: Tensor, weight: Tensor) -> None:
+        weight.copy_(unpacked)
+
+    def product(self, unpacked: Tensor, out: Tensor) -> Tensor:
+        self._features.copy_(self._x)
+        return torch.bmm(unpacked, self._rows.mT, out=out)
 
     def gradient(self, delta: Tensor, out: Tensor, add: bool = False) -> Tensor:
         return out.baddbmm_(delta, self._rows) if add else torch.bmm(delta, self._rows, out=out)

@@ -10,19 +10,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from nl_lightning.core.types import Factors
-from nl_lightning.models.inputs import first_layer
+from nl_lightning.models.inputs import first_layer, with_one
 
-__all__ = ["activations", "factors", "with_one"]
-
-
-def with_one(x: Tensor, blocks: int = 1) -> Tensor:
-    """[x, 1] of x (..., d), and ([x, 1], k) of (x, k) where there is more than one block."""
-    if blocks == 1:
-        return pad(x, (0, 1), value=1.0)
-    return torch.cat([x[..., :-1], torch.ones_like(x[..., :1]), x[..., -1:]], dim=-1)
+__all__ = ["activations", "factors"]
 
 
 def activations(weights: Sequence[Tensor], x: Tensor, blocks: int = 1, bias: bool = False) -> list[Tensor]:

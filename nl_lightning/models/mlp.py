@@ -22,8 +22,8 @@ from nl_lightning.core.rng import Stream, generator
 from nl_lightning.core.types import Factors
 from nl_lightning.models.backward import train_nn
 from nl_lightning.models.base import Descent, Observations, RewardModel, select
-from nl_lightning.models.inputs import dense, parts
-from nl_lightning.models.layers import activations, factors, with_one
+from nl_lightning.models.inputs import dense, parts, with_one
+from nl_lightning.models.layers import activations, factors
 from nl_lightning.models.steps import loss
 
 __all__ = ["MLP", "Init"]

@@ -14,13 +14,14 @@ from torch.optim import Optimizer
 from nl_lightning.core.replicas import pad_singleton
 from nl_lightning.models.base import Descent, Observations, RewardModel
 
-__all__ = ["DIVERGED_LOSS", "SHRINK", "Start", "TrainNNOptimizer", "has_diverged", "train"]
+__all__ = ["DIVERGED_LOSS", "SHRINK", "Start", "TrainNNOptimizer", "has_diverged", "kept", "train"]
 
 Start = Literal["warm", "cold", "shrink"]
 """From the current parameters, from theta_0, or from a mean of the current ones and fresh ones."""
 
-SHRINK = 0.55
-"""``start="shrink"`` begins with SHRINK theta + (1 - SHRINK) fresh (Ash and Adams 2020)."""
+SHRINK, SHRINK_ROUNDS = 0.55, 4000
+"""``start="shrink"`` begins with k theta + (1 - k) fresh (Ash and Adams 2020), where k = SHRINK up to SHRINK_ROUNDS
+observations and rises to 1 behind them: see ``kept``."""
 
 DIVERGED_LOSS = 1000.0
 """TrainNN has diverged when its loss is this many times that of f = 0."""
@@ -33,14 +34,14 @@ def train(
     inactive: Tensor,
     some_inactive: bool,
     start: Sequence[Tensor] | None = None,
-    keep: float = 0.0,
+    keep: Tensor | None = None,
     seeds: Sequence[int] = (),
 ) -> Tensor | None:
     """TrainNN of all replicas but the ``inactive`` (R,) ones, changing the model's parameters in place.
 
-    With ``start`` it begins with keep theta + (1 - keep) start. Returns the replicas (R,) that diverged, whose
-    parameters are put back, or None where there are none. ``some_inactive`` says whether there may be inactive ones,
-    without asking a device. ``seeds``, one a replica, are for layers that draw random numbers.
+    With ``start`` it begins there, or with ``keep`` (R,) at keep theta + (1 - keep) start. Returns the replicas (R,)
+    that diverged, whose parameters are put back, or None where there are none. ``some_inactive`` says whether there may
+    be inactive ones, without asking a device. ``seeds``, one a replica, are for layers that draw random numbers.
     """
     weights = model.weights
     trained: list[Tensor] = list(weights)
@@ -52,13 +53,15 @@ def train(
         data, descent = data.of(moving), descent.of(moving)
         trained = [weight[moving] for weight in trained]
         start = None if start is None else [weight[moving] for weight in start]
+        keep = None if keep is None else keep[moving]
         seeds = [seeds[replica] for replica in moving.tolist()] if seeds else ()
     before = [weight.clone() for weight in trained]
     for weight, other in zip(trained, start or (), strict=False):
-        if keep:
-            weight.mul_(keep).add_(other * (1 - keep))
-        else:
+        if keep is None:
             weight.copy_(other)
+        else:
+            old, new = (share.to(weight).view(-1, *[1] * (weight.dim() - 1)) for share in (keep, 1 - keep))
+            weight.mul_(old).add_(other * new)
     unstable = descent.is_unstable()
     loss = model.descend(trained, data, descent, descent.lr.masked_fill(unstable, 0), moving, seeds)
     failed = unstable | has_diverged(loss, data)
@@ -72,6 +75,17 @@ def train(
     if not any_failed:
         return None
     return failed if moving is None else torch.zeros_like(inactive).index_fill_(0, moving[failed], True)
+
+
+def kept(n: Tensor) -> Tensor:
+    """(R,): the share k = 1 - (1 - SHRINK) sqrt(SHRINK_ROUNDS / n) that ``shrink`` keeps of parameters that were
+    trained on n observations.
+
+    Fresh parameters help a network out of what it learned from few observations. With many, the steps of one call do
+    not reach from there to where the last call had come.
+    """
+    few = SHRINK_ROUNDS / n.to(torch.float64).clamp_min(SHRINK_ROUNDS)
+    return 1 - (1 - SHRINK) * few.sqrt()
 
 
 def _active(inactive: Tensor) -> Tensor | None:

@@ -30,7 +30,7 @@ OnWindow = Callable[[Window], None]
 
 _FEWEST_ROUNDS, _MOST_ROUNDS = 12, 64
 """Rounds looked ahead together. For fewer, a guess costs more than it saves; with more, it is right less often."""
-_ROUND_ENTRIES = 110_000
+_ROUND_ENTRIES = 115_000
 """Entries of the design's states in a window, over all replicas of a run: with more, memory takes the time saved."""
 _EVENTS = 64
 """Events of a log looked ahead together."""

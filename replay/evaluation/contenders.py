@@ -32,7 +32,7 @@ __all__ = [
     "ProbabilityEvaluation",
 ]
 
-_EVENTS_AT_ONCE = 16_384
+EVENTS_AT_ONCE = 16_384
 """Most events that a policy is asked about at once."""
 
 
@@ -112,7 +112,7 @@ class PolicyContender(Contender):
 
     def __init__(self, policy: Policy, log: Log, c: float | None, seed: int) -> None:
         self.policy, self.log, self.needs_frame = policy, log, policy.needs_frame
-        self.size = min(_EVENTS_AT_ONCE, max(1, SCORES_AT_ONCE // log.n_items))
+        self.size = min(EVENTS_AT_ONCE, max(1, SCORES_AT_ONCE // log.n_items))
         self.evaluation = ProbabilityEvaluation(policy, c if policy.corrected else None, seed)
 
     def batches(self, read: GroupRead) -> Iterator[Batch]:

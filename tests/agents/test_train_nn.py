@@ -65,6 +65,24 @@ def test_a_fit_trains_when_the_schedule_says(fit: Fit) -> None:
     assert agent.rounds.tolist() == [160]
 
 
+def test_shrink_keeps_more_of_what_many_observations_have_taught() -> None:
+    """k theta + (1 - k) fresh with k = 0.55 up to 4,000 observations of the replica, then 1 - 0.45 sqrt(4000/n)."""
+    agent = NeuralLogUCB2(
+        DIM, width=3, replicas=3, start="shrink", steps=1, optimizer=lambda theta: torch.optim.SGD(theta, lr=0.0)
+    ).double()
+    lengths = (7, 4000, 9000)
+    accepted = torch.arange(9000) < torch.tensor(lengths).unsqueeze(1)
+    agent.buffer.append(torch.rand(3, 9000, DIM), torch.ones(3, 9000), accepted)
+    before = [weight.clone() for weight in agent.network.weights]
+    agent.train_nn()
+    fresh = agent.network.fresh([0, 1, 2], [1, 1, 1])
+    for old, new, found in zip(before, fresh, agent.network.weights, strict=True):
+        for replica, n in enumerate(lengths):
+            k = 0.55 if n <= 4000 else 1 - 0.45 * (4000 / n) ** 0.5
+            expected = k * old[replica] + (1 - k) * new[replica]
+            torch.testing.assert_close(found[replica], expected, rtol=1e-14, atol=1e-15)
+
+
 # ---- on which --------------------------------------------------------------------------------------------------------
 
 

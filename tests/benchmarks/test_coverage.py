@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import coverage
-from benchmarks.document import _coverage
+from benchmarks.document import coverage_table
 from benchmarks.stored import Part
 
 LOGS = 600
@@ -38,7 +38,7 @@ def test_a_log_as_counts_is_a_log_of_events() -> None:
     clicks = random.binomial(counts, 0.4)
     p, pi1, pi2 = (each.ravel() for each in (made.propensity, made.first, made.second))
     seen = counts > 0
-    found = coverage._total(*(each[seen].astype(float) for each in (counts, clicks, p, pi1, pi2)))
+    found = coverage.total(*(each[seen].astype(float) for each in (counts, clicks, p, pi1, pi2)))
     w2r = dr = plus2 = 0.0
     for cell in range(cells):
         for event in range(int(counts[cell])):
@@ -62,7 +62,7 @@ def test_marks_and_the_document() -> None:
     rows, detail = coverage.measure(lambda text: None, logs=3, sizes=(20_000, 100_000))
     assert len(detail["lines"]) == 2 * 2 * 2 * 3
     assert len(rows) == 8
-    text = "\n".join(_coverage(Part(rows, detail, {})))
+    text = "\n".join(coverage_table(Part(rows, detail, {})))
     assert re.search(r"softmax +\| +Thompson +\| +100,000 +\| +difference", text)
     worst = [{**line, "coverage": 0.5} for line in detail["lines"]]
     assert not any(holds for what, _, _, holds in coverage.marks(worst) if what.startswith("coverage"))

@@ -382,7 +382,8 @@ def test_an_environment_of_blocks_makes_an_agent_of_blocks(directory: Path, caps
     main(["test", "--config=runs/fit/x/config.yaml", checkpoint])
     agent = AGENTS["NeuralLog-UCB-2"].load_from_checkpoint("runs/fit/x/checkpoints/last.ckpt")
     assert agent.buffer.x.shape[2] == 3
-    assert agent.network.weights[0].shape[2] == 6
+    # each of the three blocks has two features and a bias
+    assert agent.network.weights[0].shape[2] == 9
     wrong = ["fit", "--model=NeuralLogUCB2", *environment, "--model.blocks=2"]
     assert "model.blocks is 2, but the environment's arms have 3 blocks" in fails(wrong, capsys)
 

@@ -85,18 +85,21 @@ def test_rows_of_zeros_are_no_data(sizes: list[int]) -> None:
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("n", [16, 17, 40, 48])
 @pytest.mark.parametrize("sizes", [[4, 1], [4, 8, 1], [4, 8, 6, 1], [4, 8, 6, 7, 1]])
-def test_samples_in_parts_are_the_same_samples(sizes: list[int], n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_in_parts_are_the_same_samples(
+    sizes: list[int], n: int, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Parts of sixteen, the last one filled up or not; scale and anchor are those of theory mode."""
     x, r = torch.randn(2, n, 4, dtype=torch.float64), torch.randint(2, (2, n)).double()
     lam, lr = torch.tensor([1.0, 0.3], dtype=torch.float64), torch.tensor([0.01, 0.03], dtype=torch.float64)
-    whole, in_parts = MLP(sizes, [0, 1]).double(), MLP(sizes, [0, 1]).double()
+    whole, in_parts = (MLP(sizes, [0, 1], bias=bias).double() for _ in range(2))
     anchor = [torch.randn_like(weight) for weight in whole.weights]
-    train_nn(list(whole.weights), x, r, lam, lr, steps=20, scale=1.5, anchor=anchor)
+    train_nn(list(whole.weights), x, r, lam, lr, steps=20, scale=1.5, anchor=anchor, bias=bias)
     monkeypatch.setattr(inputs, "PART", 16)
-    assert len(inputs.inputs(x, blocks=1)) == -(-n // 16)
-    train_nn(list(in_parts.weights), x, r, lam, lr, steps=20, scale=1.5, anchor=anchor)
+    assert len(inputs.inputs(x, 1, bias)) == -(-n // 16)
+    train_nn(list(in_parts.weights), x, r, lam, lr, steps=20, scale=1.5, anchor=anchor, bias=bias)
     for one, other in zip(whole.weights, in_parts.weights, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 

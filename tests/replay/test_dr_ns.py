@@ -223,7 +223,7 @@ def test_the_lowest_of_q_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
         value.add([0], event, np.array([1]), np.array([pi > 0]))
         if values:
             assert value.c[0] == min(1.0, at_quantile(values, 0.03))
-    assert len(value._lowest[0]) == math.ceil(0.03 * 400) + 1
+    assert len(value.state(1)[0]["lowest"]) == math.ceil(0.03 * 400) + 1
 
 
 REFUSED = [

@@ -99,14 +99,14 @@ def test_whatever_is_explored(rounds: int, nu: float, lam: float, seed: int) -> 
 
 def test_only_replicas_whose_guess_was_wrong_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here some are right at once, and one after the other the rest."""
-    agent, counts, prefix = make("NeuralLog-UCB-2", 8, nu=1.0), [], Agent.prefix
+    agent, counts, prefix = make("NeuralLog-UCB-2", 8, nu=1.0, bias=False), [], Agent.prefix
 
     def counted(agent: Agent, observed: Tensor, *others: Any) -> Prefix:
         counts.append(len(observed))
         return prefix(agent, observed, *others)
 
     monkeypatch.setattr(Agent, "prefix", counted)
-    assert_as_one_by_one(agent, make("NeuralLog-UCB-2", 8, nu=1.0), deal(8, 8))
+    assert_as_one_by_one(agent, make("NeuralLog-UCB-2", 8, nu=1.0, bias=False), deal(8, 8))
     assert counts[0] == 8
     assert counts == sorted(counts, reverse=True)
     assert 0 < counts[-1] < counts[1] < 8
@@ -185,7 +185,7 @@ def test_how_many_rounds_together() -> None:
     assert rounds_together(NeuralLogUCB2(20), 256) == 64
     # no window is much shorter than the others
     assert rounds_together(NeuralLogUCB2(20), 65) == 33
-    # 110,000 / (10 * 420) = 26
+    # 115,000 / (10 * 441) = 26
     assert rounds_together(NeuralLogUCB2(20, replicas=10), 50) == 25
     assert rounds_together(NeuralLogUCB2(20, width=100, replicas=3), 50) == 17
     assert rounds_together(NeuralLogUCB2(20), 12) == 12

@@ -74,7 +74,7 @@ def test_differences_are_those_of_plain_loops(
     baseline: str | None, at_once: int | None, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if at_once:
-        monkeypatch.setattr("replay.evaluation.contenders._EVENTS_AT_ONCE", at_once)
+        monkeypatch.setattr("replay.evaluation.contenders.EVENTS_AT_ONCE", at_once)
     result = replay.evaluate(made.log, GIVEN, baseline=baseline)
     assert result.baseline == (baseline or "logged")
     frame = result.differences
