@@ -65,7 +65,7 @@ def _measure(options: argparse.Namespace, console: Console) -> bool:
         "fit": _rows(
             fit.gradient_step, fit.optimizers, fit.own_network, fit.act_and_observe, lambda: fit.memory(options.long)
         ),
-        "long": _rows(fit.schedule, fit.million),
+        "long": _rows(fit.schedule, fit.million, learning.schedules),
         "learning": learning.untuned,
         "grid": learning.grid,
         "tried": learning.tried,

@@ -27,6 +27,7 @@ ROUNDS, SEEDS = 2000, 30
 FIRST_SEED, SEARCH_SEED = 200, 100
 """Seeds 200 to 229 are judged; 100, 101, ... are what settings were searched on."""
 NEURAL = ("NCBF-UCB", "NeuralLog-UCB-1", "NeuralLog-UCB-2", "NeuralLog-TS-1", "NeuralLog-TS-2")
+LONG_ROUNDS, LONG_SEEDS, LONG_ON = 8000, 10, ("h1", "h3")
 FIXED_ARMS = ("h1", "h2", "h4", "h6")
 DATA_SETS = ("mushroom", "shuttle", "magic", "banknote", "phoneme", "mnist")
 
@@ -153,6 +154,22 @@ def _marks(told: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     lost = sum(row[agent]["diverged"] for row in told.values() for agent in AGENTS)
     tried = sum(row[agent]["seeds"] for row in told.values() for agent in AGENTS)
     rows.append(("untuned runs that diverge", f"{lost} of {tried}", "<= 0", lost == 0))
+    return rows
+
+
+def schedules() -> list[Row]:
+    """Regret at T = 8000 with TrainNN at times that grow geometrically, and every 50 rounds, on the same seeds."""
+    rows: list[Row] = []
+    for name in LONG_ON:
+        ours, fixed = (
+            regrets(PROBLEMS[name], "NeuralLog-UCB-2", LONG_SEEDS, FIRST_SEED, LONG_ROUNDS, update_growth=growth)[0]
+            for growth in (0.025, 0.0)
+        )
+        difference = ours - fixed
+        mean, error = difference.mean(), difference.std(ddof=1) / LONG_SEEDS**0.5
+        what = f"regret at T={LONG_ROUNDS:,}, default schedule minus every 50 rounds, {name}, {LONG_SEEDS} seeds"
+        shown = f"{mean:+.0f} +- {error:.0f} ({ours.mean():.0f}, {fixed.mean():.0f})"
+        rows.append((what, shown, "<= 2 standard errors", bool(mean <= 2 * error)))
     return rows
 
 
