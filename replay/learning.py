@@ -17,7 +17,7 @@ from torch import Tensor
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.replicas import pad_singleton
-from nl_lightning.core.types import Deal, Observations
+from nl_lightning.core.types import Deal, WarmStartBatch
 from nl_lightning.environments import LoggedEnvironment
 from nl_lightning.environments.learner_value import LearnerValue
 from replay.formats.sample import bundled_log
@@ -151,7 +151,7 @@ class ReplayLog(LoggedEnvironment):
 
     # ---- warm start -----------------------------------------------------------------------------------------------
 
-    def warm_start(self) -> Iterator[Observations]:
+    def warm_start(self) -> Iterator[WarmStartBatch]:
         log = self.warm_rows
         for group in log.groups if log is not None else ():
             assert log is not None
@@ -161,7 +161,7 @@ class ReplayLog(LoggedEnvironment):
             shown = (encoded.codes, encoded.numbers, arms.item, encoded.pair)
             x = self._moved_features().arms(*(column.to(self.like.device) for column in shown)).squeeze(1)
             click = torch.from_numpy(events.click).to(self.like)
-            yield Observations(x.to(self.like), click, self._importance(events) if self.warm_start_weights else None)
+            yield WarmStartBatch(x.to(self.like), click, self._importance(events) if self.warm_start_weights else None)
 
     def _importance(self, events: Events) -> Tensor:
         """(N,), 1 / (candidates x propensity), at most ``MOST_IMPORTANCE``."""

@@ -487,8 +487,22 @@ class Agent(AgentModule):
             self.buffer.append(x[:, part], reward[:, part], None, None if weight is None else weight[:, part])
             self.train_nn()
             first = part.stop
-        if self.learner.window is None:
+        if self.learner.window is not None:
+            return
+        if overridden(self, Agent, "update_confidence"):
+            self._learn_one_by_one(x, weight)
+        else:
             self._follow(self._designs.add_many(x, weight, self.evaluate))
+
+    def _learn_one_by_one(self, x: Tensor, weight: Tensor | None) -> None:
+        """Tell an ``update_confidence`` of the user's own about every observation."""
+        for number in range(x.shape[1]):
+            _, slope, factors = self.evaluate(x[:, number : number + 1])
+            observed, _ = self._designs.observations(slope, factors)
+            if weight is None:
+                self.update_confidence(observed, None)
+            else:
+                self.update_confidence(observed, None, weight[:, number])
 
     def observe_window(self, window: Window) -> None:
         """``observe`` for several rounds that were looked ahead together: their states are there already."""
@@ -538,6 +552,7 @@ class Agent(AgentModule):
         length = self.rounds if window is None else self.rounds.clamp_max(window)
         batch = self._batch or TrainingBatch(*self.buffer.rows(window), None, True)
         inactive = self.diverged_at > 0
+        some_inactive = batch.inactive is not None or self.divergence.any_diverged
         if batch.inactive is not None:
             inactive = inactive | batch.inactive
         horizon = self.fit_horizon if self.horizon is None else self.horizon
@@ -551,7 +566,7 @@ class Agent(AgentModule):
             length,
             descent,
             inactive,
-            batch.inactive is not None or self.divergence.any_diverged,
+            some_inactive,
             self.settings.seeds,
             self.train_calls.tolist() if self.learner.draws(self.network) else [],
         )

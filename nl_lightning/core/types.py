@@ -10,11 +10,11 @@ __all__ = [
     "Deal",
     "Factors",
     "History",
-    "Observations",
     "Prefix",
     "Round",
     "TrainingBatch",
     "View",
+    "WarmStartBatch",
     "Window",
     "of_arm",
 ]
@@ -58,7 +58,7 @@ class Deal(NamedTuple):
         return Deal(*(None if values is None else values[:, start:stop] for values in self[:4]))  # type: ignore[arg-type]
 
 
-class Observations(NamedTuple):
+class WarmStartBatch(NamedTuple):
     """n observations that somebody else chose, the same for all replicas."""
 
     x: Tensor

@@ -12,7 +12,7 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.core.imports import overridden
 from nl_lightning.core.replicas import Share
 from nl_lightning.core.rng import CHUNK
-from nl_lightning.core.types import Deal, Observations
+from nl_lightning.core.types import Deal, WarmStartBatch
 from nl_lightning.environments.learner_value import EventRecord, LearnerValue
 
 __all__ = ["ChunkedSimulation", "Deal", "Environment", "LoggedEnvironment", "Simulation"]
@@ -44,7 +44,7 @@ class Environment(ABC):
     def reset(self, seeds: Sequence[int]) -> None:  # noqa: B027
         """Make the problem of every replica from its seed. Called when a run begins."""
 
-    def warm_start(self) -> Iterator[Observations]:
+    def warm_start(self) -> Iterator[WarmStartBatch]:
         """What agents learn before their first round, chosen by somebody else: parts in their order."""
         yield from ()
 

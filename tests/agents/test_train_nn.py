@@ -200,6 +200,30 @@ def test_learn_is_buffer_then_training_then_design(name: str, design: str, weigh
         assert float(agent.effective_dimension[r]) == pytest.approx(trained.effective_dimension(), rel=1e-9)
 
 
+class _Counted(NeuralLogUCB2):
+    """Counts what its own ``update_confidence`` is told."""
+
+    told = 0
+
+    def update_confidence(self, observed: Any, accepted: Any = None, importance: Any = None) -> None:
+        self.told += 1
+        super().update_confidence(observed, accepted, importance)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_learn_tells_an_update_confidence_of_one_s_own(weighted: bool) -> None:
+    g = torch.Generator().manual_seed(3)
+    x, reward = torch.rand(12, DIM, generator=g, dtype=torch.float64), torch.randint(2, (12,), generator=g)
+    weight = torch.rand(12, generator=g, dtype=torch.float64) if weighted else None
+    own, plain = (kind(DIM, replicas=2, steps=3).double() for kind in (_Counted, NeuralLogUCB2))
+    for agent in (own, plain):
+        agent.learn(x, reward, weight)
+    assert own.told == 12
+    torch.testing.assert_close(own.radius, plain.radius, rtol=1e-12, atol=0)
+    arms = torch.rand(5, DIM, generator=g, dtype=torch.float64)
+    torch.testing.assert_close(own.act(arms).bonus, plain.act(arms).bonus, rtol=1e-12, atol=0)
+
+
 def test_learn_trains_whenever_the_observations_have_doubled() -> None:
     """Against a twin that observes 10, 10, 20, 40 and 15 observations and trains after each of these."""
     g = torch.Generator().manual_seed(2)
