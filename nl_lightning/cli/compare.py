@@ -13,7 +13,7 @@ from nl_lightning.agents import AGENTS
 from nl_lightning.cli import fit as fit_command
 from nl_lightning.cli.agents import find_agents
 from nl_lightning.cli.errors import run_command
-from nl_lightning.core.arguments import OneLineParser
+from nl_lightning.core.arguments import OneLineParser, program
 from nl_lightning.reporting.comparison import compare_runs
 from nl_lightning.runs.directory import RunDirectory
 
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str], fit: Callable[[list[str]], None] = fit_one) -
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="python -m nl_lightning compare",
+        prog=f"{program('nl_lightning')} compare",
         description="Fit several agents with one config, and compare them: a table and a picture. Other options are "
         "those of fit, such as --data.rounds 500 or --model.nu 0.1; runs that are finished are not run again.",
     )

@@ -18,12 +18,15 @@ from rich.console import Console
 
 from nl_lightning.agents import trainer_flags
 from nl_lightning.agents.base import Agent
-from nl_lightning.cli.arguments import expand_resume, translate_model, translate_threads
+from nl_lightning.cli.arguments import expand_resume, find_command, translate_model, translate_threads
 from nl_lightning.cli.configs import read_configs
 from nl_lightning.cli.errors import UsageError
 from nl_lightning.cli.explain import ParserError, explain
+from nl_lightning.cli.help import answer_help
 from nl_lightning.cli.loggers import complete_loggers
+from nl_lightning.cli.shipped import name_configs
 from nl_lightning.core import lightning_logging
+from nl_lightning.core.arguments import program
 from nl_lightning.core.checkpoint import read_checkpoint, restoring
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.credentials import check_no_credentials
@@ -73,7 +76,7 @@ class BanditParser(LightningArgumentParser):
     """Hands an error on to be explained, instead of sixty lines of usage, and lets no credentials out."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, **kwargs, "prog": "python -m nl_lightning"})
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs, "prog": program("nl_lightning")})
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error:
@@ -286,6 +289,7 @@ class BanditCLI(LightningCLI):
 
 def parsed_strictly(cli: type[BanditCLI], arguments: list[str], **kwargs: Any) -> BanditCLI:
     """Make a LightningCLI with these arguments; what is wrong with them or their configs is one clear error."""
+    arguments = name_configs(arguments)
     configs = read_configs(arguments)
     try:
         return cli(
@@ -320,6 +324,7 @@ class ParsedCLI(BanditCLI):
 
 def check(arguments: list[str]) -> None:
     """Raise an error where these arguments of ``fit`` or its configs could not be used."""
+    lightning_logging.silence()
     parsed_strictly(ParsedCLI, _translated(arguments), trainer_defaults=trainer_flags.DEFAULTS)
 
 
@@ -330,6 +335,7 @@ def _translated(arguments: list[str]) -> list[str]:
 def main(arguments: list[str]) -> None:
     """``fit [options]`` or ``test [options]``"""
     lightning_logging.silence()
+    answer_help(find_command(arguments, BanditCLI.subcommands()), arguments)
     parsed_strictly(
         BanditCLI,
         _translated(arguments),

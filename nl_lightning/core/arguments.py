@@ -5,9 +5,22 @@ import re
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["OneLineParser", "no_option", "suggest"]
+__all__ = ["OneLineParser", "no_option", "program", "suggest"]
+
+_SCRIPTS = {"nl_lightning": "nl-lightning", "replay": "nl-replay"}
+"""The console script of each package."""
+
+
+def program(package: str) -> str:
+    """The package's command as the user called it: ``nl-replay``, or ``python -m replay``.
+
+    One program may name the other; then it is named in the same way.
+    """
+    called_by_script = Path(sys.argv[0]).stem in _SCRIPTS.values()
+    return _SCRIPTS[package] if called_by_script else f"python -m {package}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
