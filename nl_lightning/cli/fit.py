@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -287,8 +288,11 @@ class BanditCLI(LightningCLI):
         self.console.print(f"W&B run {where}", soft_wrap=True)
 
 
-def parsed_strictly(cli: type[BanditCLI], arguments: list[str], **kwargs: Any) -> BanditCLI:
-    """Make a LightningCLI with these arguments; what is wrong with them or their configs is one clear error."""
+def parsed_strictly(cli: type[BanditCLI], arguments: list[str], others: Sequence[str] = (), **kwargs: Any) -> BanditCLI:
+    """Make a LightningCLI with these arguments; what is wrong with them or their configs is one clear error.
+
+    ``others`` are options of the command itself, which a misspelt one may have been meant to be.
+    """
     arguments = name_configs(arguments)
     configs = read_configs(arguments)
     try:
@@ -303,6 +307,7 @@ def parsed_strictly(cli: type[BanditCLI], arguments: list[str], **kwargs: Any) -
             **kwargs,
         )
     except ParserError as error:
+        error.options = [*error.options, *others]
         raise UsageError(explain(error, arguments, configs)) from error
 
 
@@ -322,10 +327,10 @@ class ParsedCLI(BanditCLI):
         pass
 
 
-def check(arguments: list[str]) -> None:
-    """Raise an error where these arguments of ``fit`` or its configs could not be used."""
+def check(arguments: list[str], others: Sequence[str] = ()) -> None:
+    """Raise an error where these arguments of ``fit`` or its configs could not be used. See ``parsed_strictly``."""
     lightning_logging.silence()
-    parsed_strictly(ParsedCLI, _translated(arguments), trainer_defaults=trainer_flags.DEFAULTS)
+    parsed_strictly(ParsedCLI, _translated(arguments), others, trainer_defaults=trainer_flags.DEFAULTS)
 
 
 def _translated(arguments: list[str]) -> list[str]:

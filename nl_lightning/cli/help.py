@@ -130,6 +130,7 @@ def answer_help(command: str, arguments: Sequence[str]) -> None:
 def _text(command: str, arguments: Sequence[str], whole: bool) -> str:
     called, about = f"{program('nl_lightning')} {command}", HELPS[command]
     agent, environment = _chosen(arguments)
+    every_flag = "" if command == "diagnose" else ", and all flags of the Trainer"
     parser = argparse.ArgumentParser(
         usage="\n       ".join(f"{called} {line}" for line in about.usage),
         description="\n".join(
@@ -138,7 +139,7 @@ def _text(command: str, arguments: Sequence[str], whole: bool) -> str:
         ),
         epilog=f"more:\n  {called} --model NAME --help    the settings of another agent\n"
         f"  {called} --config NAME --help   those of the agent and the environment of a config\n"
-        f"  {called} {ALL}             all that is known of each setting, and every flag of the Trainer",
+        f"  {called} {ALL}             the whole text of every setting{every_flag}",
         formatter_class=_Layout,
         add_help=False,
     )

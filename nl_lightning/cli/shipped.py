@@ -64,13 +64,15 @@ def _exists(path: str, file: bool) -> bool:
 
 def _meant(given: str, names: list[str]) -> str:
     """``" Did you mean X?"`` with the shipped config, or the file beside the given path, that is closest."""
-    path = Path(given)
-    by_stem = {Path(name).name: name for name in reversed(names)}
-    close = get_close_matches(given, names, n=1, cutoff=0.6) or get_close_matches(path.stem, by_stem, n=1, cutoff=0.6)
-    if path.suffix:
-        try:
-            beside = {file.name: str(file) for kind in ("yaml", "yml") for file in path.parent.glob(f"*.{kind}")}
-        except (OSError, ValueError):
-            beside = {}
-        close = [beside[name] for name in get_close_matches(path.name, beside, n=1, cutoff=0.6)] or close
-    return f" Did you mean {by_stem.get(close[0], close[0])}?" if close else ""
+    path, by_stem = Path(given), {Path(name).name: name for name in reversed(names)}
+    if path.stem in by_stem:
+        return f" Did you mean {by_stem[path.stem]}?"
+    try:
+        files = [str(file) for kind in ("yaml", "yml") for file in path.parent.glob(f"*.{kind}")] if path.suffix else []
+    except (OSError, ValueError):
+        files = []
+    beside = {Path(file).name: file for file in files}
+    for word, known in ((path.name, beside), (given, dict(zip(names, names, strict=True))), (path.stem, by_stem)):
+        if close := get_close_matches(word, known, n=1):
+            return f" Did you mean {known[close[0]]}?"
+    return ""

@@ -51,7 +51,7 @@ def test_the_help_of_a_command_explains(name: str, capsys: pytest.CaptureFixture
     ("arguments", "text"),
     [
         ([], "COMMAND is needed"),
-        (["nosuch"], "there is no command nosuch. The commands: schema, convert, simulate, info, evaluate."),
+        (["nosuch"], "there is no command nosuch. The commands: schema, convert, simulate, info, evaluate, power."),
         (["convrt"], "Did you mean convert?"),
         (["--nosuch"], "COMMAND is needed"),
         (["info"], "LOG is needed. What a command takes: python -m replay info --help."),
