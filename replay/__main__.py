@@ -38,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             module.add_arguments(command)
     try:
         check_no_credentials(given, "The command")
-        options = parser.parse_args(given)
+        options, unknown = parser.parse_known_args(given)
+        if unknown:
+            # said by the command, which knows its own options and its own help
+            commands.choices[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
         options.run(options)
     except (InputError, OSError) as error:
         print(f"error: {hide_credentials(str(error))}", file=sys.stderr)

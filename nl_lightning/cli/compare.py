@@ -69,9 +69,16 @@ def _parser() -> OneLineParser:
     parser = OneLineParser(
         prog=f"{program('nl_lightning')} compare",
         description="Fit several agents with one config, and compare them: a table and a picture. Other options are "
-        "those of fit, such as --data.rounds 500 or --model.nu 0.1; runs that are finished are not run again.",
+        f"those of fit, such as --data.rounds 500 or --model.nu 0.1 (all: {program('nl_lightning')} fit --help); runs "
+        "that are finished are not run again.",
     )
-    parser.add_argument("--config", required=True, action="append", help="config of fit; may be given several times")
+    parser.add_argument(
+        "--config",
+        required=True,
+        action="append",
+        metavar="NAME|FILE",
+        help="config of fit, by name or path, such as obd; may be given several times",
+    )
     parser.add_argument(
         "--agents",
         nargs="+",
