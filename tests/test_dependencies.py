@@ -1,11 +1,11 @@
 """What the package asks for: no release that is known to be unsafe, and obp only where it is used."""
 
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import tomllib
 from packaging.requirements import Requirement
 
 from nl_lightning.core.errors import InputError

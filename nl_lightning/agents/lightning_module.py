@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import lightning as L
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor
 from torch.optim import Optimizer
-from typing_extensions import Self
 
 from nl_lightning.agents import state
 from nl_lightning.agents.asking import ask, views

@@ -1,14 +1,35 @@
 """Turns what users may write on the command line into what LightningCLI takes."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.cli.agents import find_agent, is_import_path
+from nl_lightning.cli.configs import read_configs
+from nl_lightning.cli.errors import UsageError
+from nl_lightning.cli.shipped import name_configs
+from nl_lightning.core.arguments import program
 from nl_lightning.core.errors import InputError
 from nl_lightning.runs.directory import RunDirectory
 
-__all__ = ["expand_resume", "translate_model", "translate_threads"]
+__all__ = ["expand_resume", "find_command", "translate_model", "translate_threads"]
+
+
+def find_command(arguments: list[str], commands: Collection[str]) -> str:
+    """The command among the arguments. Only configs that have a section for each command may stand before it."""
+    place = next((number for number, argument in enumerate(arguments) if argument in commands), None)
+    called = program("nl_lightning")
+    if place is None:
+        raise UsageError(f"a command is needed, such as {called} fit --config h1. More with {called} --help.")
+    command = arguments[place]
+    for config in read_configs(name_configs(arguments[:place])):
+        if not any(key.split(".")[0] in commands for key in config.lines):
+            raise UsageError(
+                f"{config.path} has no section {command}, so it belongs after the command: {called} {command} --config "
+                f"{config.path}."
+            )
+    return command
 
 
 def translate_model(arguments: list[str]) -> list[str]:

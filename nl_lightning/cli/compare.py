@@ -1,6 +1,5 @@
 """``compare``: fit several agents with one config, and show them side by side."""
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -13,7 +12,7 @@ from nl_lightning.agents import AGENTS
 from nl_lightning.cli import fit as fit_command
 from nl_lightning.cli.agents import find_agents
 from nl_lightning.cli.errors import run_command
-from nl_lightning.core.arguments import OneLineParser
+from nl_lightning.core.arguments import OneLineParser, program
 from nl_lightning.reporting.comparison import compare_runs
 from nl_lightning.runs.directory import RunDirectory
 
@@ -27,7 +26,8 @@ def fit_one(options: list[str]) -> None:
 
 def main(arguments: Sequence[str], fit: Callable[[list[str]], None] = fit_one) -> None:
     """``compare --config FILE [--agents ...] [options of fit]``; ``fit`` takes the options of one run."""
-    options, rest = _parser().parse_known_args(arguments)
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
     agents = find_agents(options.agents)
     name = options.name or Path(options.config[0]).stem
     where: Path = options.dir / f"{name}-{options.id or datetime.now().strftime('%Y%m%d-%H%M%S')}"
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str], fit: Callable[[list[str]], None] = fit_one) -
     place = [f"--run.dir={where.parent}", f"--run.name={where.name}"]
     runs = {agent: [*configs, f"--model={agent.path}", *rest, *place, f"--run.id={agent.label}"] for agent in agents}
     # a wrong option or config is said once, and not by every agent
-    fit_command.check(["fit", *runs[agents[0]]])
+    fit_command.check(["fit", *runs[agents[0]]], parser.options())
     failed = []
     for agent, options_of_fit in runs.items():
         try:
@@ -65,13 +65,20 @@ def main(arguments: Sequence[str], fit: Callable[[list[str]], None] = fit_one) -
         sys.exit(1)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> OneLineParser:
     parser = OneLineParser(
-        prog="python -m nl_lightning compare",
+        prog=f"{program('nl_lightning')} compare",
         description="Fit several agents with one config, and compare them: a table and a picture. Other options are "
-        "those of fit, such as --data.rounds 500 or --model.nu 0.1; runs that are finished are not run again.",
+        f"those of fit, such as --data.rounds 500 or --model.nu 0.1 (all: {program('nl_lightning')} fit --help); runs "
+        "that are finished are not run again.",
     )
-    parser.add_argument("--config", required=True, action="append", help="config of fit; may be given several times")
+    parser.add_argument(
+        "--config",
+        required=True,
+        action="append",
+        metavar="NAME|FILE",
+        help="config of fit, by name or path, such as obd; may be given several times",
+    )
     parser.add_argument(
         "--agents",
         nargs="+",

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from nl_lightning.agents import NeuralLogUCB2
-from nl_lightning.core.arguments import OneLineParser
+from nl_lightning.core.arguments import OneLineParser, program
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.files import output_directory, write_beside
 from nl_lightning.core.statistics import wilson
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="python -m nl_lightning confidence",
+        prog=f"{program('nl_lightning')} confidence",
         description="Play NeuralLog-UCB-2 in theory mode on problems whose true parameter theta* is known, and see "
         "whether its confidence sets hold theta*: sqrt(m) |theta* - theta_t|_W <= nu2_t at all t.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from nl_lightning.agents.base import NeuralAgent
 from nl_lightning.cli.arguments import translate_model
 from nl_lightning.cli.fit import ParsedCLI, parsed_strictly
+from nl_lightning.cli.help import answer_help
 from nl_lightning.core import lightning_logging
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
@@ -27,12 +28,6 @@ from nl_lightning.models.inputs import dense
 from nl_lightning.rollout.data import BanditData
 
 __all__ = ["main"]
-
-_DESCRIPTION = """Look at an environment and a network as the theory does: how large its quantities are, and which of
-its assumptions fail.
-
-The network is the theory's, whatever mode the agent has: of the config's width, depth and seed, at the symmetric start.
-"""
 
 _MOST = 10_000
 """Contexts of one diagnosis: a matrix over so many takes 800 MB, and there are six or seven."""
@@ -58,8 +53,9 @@ class _Config(ParsedCLI):
 def main(arguments: Sequence[str]) -> None:
     """``diagnose --config FILE [--rounds T] [--replica 0] [--out DIR] [options of fit]``"""
     lightning_logging.silence()
+    answer_help("diagnose", arguments)
     options = translate_model(list(arguments))
-    config = parsed_strictly(_Config, options, parser_kwargs={"description": _DESCRIPTION}, run=False).config
+    config = parsed_strictly(_Config, options, run=False).config
     problem, agent = _problem(config), resolve_name(config.model.class_path)
     out = Path(config.out or Path(config.run.dir) / "diagnose" / config.run.name)
     output_directory(out)

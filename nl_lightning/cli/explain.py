@@ -10,12 +10,13 @@ from lightning.pytorch import callbacks, loggers
 
 from nl_lightning.cli.agents import no_agent
 from nl_lightning.cli.configs import Config, given_options, plain_key
+from nl_lightning.cli.help import ENVIRONMENTS
 from nl_lightning.core.arguments import no_option, suggest
 
 __all__ = ["ParserError", "explain"]
 
 _CLASSES: dict[str, tuple[str, Sequence[str]]] = {
-    "data.environment": ("environment", ["Synthetic", "Classification", "replay.ReplayLog"]),
+    "data.environment": ("environment", list(ENVIRONMENTS)),
     "trainer.callbacks": ("callback", callbacks.__all__),
     "trainer.logger": ("logger", loggers.__all__),
     "model.network": ("network", ()),
@@ -167,7 +168,7 @@ def _missing(found: re.Match[str], key: str, path: str | None, error: ParserErro
         return key, f"{key}: {path.rpartition('.')[2]} needs {', '.join(names)}; give {options}."
     options = " and ".join(f"--{name}" for name in names)
     verb = "is" if len(names) == 1 else "are"
-    return "", f"{options} {verb} needed. Give a config that has them, like --config configs/h1.yaml, or set them."
+    return "", f"{options} {verb} needed. Give a config that has them, like --config h1, or set them."
 
 
 def _no_value(found: re.Match[str], key: str, path: str | None, error: ParserError) -> tuple[str, str]:

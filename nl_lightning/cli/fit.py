@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,12 +19,15 @@ from rich.console import Console
 
 from nl_lightning.agents import trainer_flags
 from nl_lightning.agents.base import Agent
-from nl_lightning.cli.arguments import expand_resume, translate_model, translate_threads
+from nl_lightning.cli.arguments import expand_resume, find_command, translate_model, translate_threads
 from nl_lightning.cli.configs import read_configs
 from nl_lightning.cli.errors import UsageError
 from nl_lightning.cli.explain import ParserError, explain
+from nl_lightning.cli.help import answer_help
 from nl_lightning.cli.loggers import complete_loggers
+from nl_lightning.cli.shipped import name_configs
 from nl_lightning.core import lightning_logging
+from nl_lightning.core.arguments import program
 from nl_lightning.core.checkpoint import read_checkpoint, restoring
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.credentials import check_no_credentials
@@ -73,7 +77,7 @@ class BanditParser(LightningArgumentParser):
     """Hands an error on to be explained, instead of sixty lines of usage, and lets no credentials out."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, **kwargs, "prog": "python -m nl_lightning"})
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs, "prog": program("nl_lightning")})
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error:
@@ -284,8 +288,12 @@ class BanditCLI(LightningCLI):
         self.console.print(f"W&B run {where}", soft_wrap=True)
 
 
-def parsed_strictly(cli: type[BanditCLI], arguments: list[str], **kwargs: Any) -> BanditCLI:
-    """Make a LightningCLI with these arguments; what is wrong with them or their configs is one clear error."""
+def parsed_strictly(cli: type[BanditCLI], arguments: list[str], others: Sequence[str] = (), **kwargs: Any) -> BanditCLI:
+    """Make a LightningCLI with these arguments; what is wrong with them or their configs is one clear error.
+
+    ``others`` are options of the command itself, which a misspelt one may have been meant to be.
+    """
+    arguments = name_configs(arguments)
     configs = read_configs(arguments)
     try:
         return cli(
@@ -299,6 +307,7 @@ def parsed_strictly(cli: type[BanditCLI], arguments: list[str], **kwargs: Any) -
             **kwargs,
         )
     except ParserError as error:
+        error.options = [*error.options, *others]
         raise UsageError(explain(error, arguments, configs)) from error
 
 
@@ -318,9 +327,10 @@ class ParsedCLI(BanditCLI):
         pass
 
 
-def check(arguments: list[str]) -> None:
-    """Raise an error where these arguments of ``fit`` or its configs could not be used."""
-    parsed_strictly(ParsedCLI, _translated(arguments), trainer_defaults=trainer_flags.DEFAULTS)
+def check(arguments: list[str], others: Sequence[str] = ()) -> None:
+    """Raise an error where these arguments of ``fit`` or its configs could not be used. See ``parsed_strictly``."""
+    lightning_logging.silence()
+    parsed_strictly(ParsedCLI, _translated(arguments), others, trainer_defaults=trainer_flags.DEFAULTS)
 
 
 def _translated(arguments: list[str]) -> list[str]:
@@ -330,6 +340,7 @@ def _translated(arguments: list[str]) -> list[str]:
 def main(arguments: list[str]) -> None:
     """``fit [options]`` or ``test [options]``"""
     lightning_logging.silence()
+    answer_help(find_command(arguments, BanditCLI.subcommands()), arguments)
     parsed_strictly(
         BanditCLI,
         _translated(arguments),

@@ -1,8 +1,8 @@
 """The top level of the command line: chooses the command, and loads only that one.
 
-python -m nl_lightning fit --config configs/h1.yaml [--model.nu 0.1] [--data.rounds 500]
+python -m nl_lightning fit --config h1 [--model.nu 0.1] [--data.rounds 500]
 python -m nl_lightning fit --resume runs/h1/20250101-120000
-python -m nl_lightning compare --config configs/obd.yaml
+python -m nl_lightning compare --config obd
 python -m nl_lightning report runs/obd-20250101-120000 --out obd.html
 python -m nl_lightning test --config runs/h1/ID/config.yaml --ckpt_path runs/h1/ID/checkpoints/last.ckpt
 
@@ -11,13 +11,15 @@ once.
 """
 
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
 from nl_lightning import __version__
 from nl_lightning.cli.errors import run_command
-from nl_lightning.core.arguments import suggest
+from nl_lightning.cli.shipped import shipped_configs
+from nl_lightning.core.arguments import program, suggest
 from nl_lightning.core.imports import make_current_directory_importable
 
 __all__ = ["COMMANDS", "main"]
@@ -48,8 +50,6 @@ COMMANDS: dict[str, Command] = {
     "reproduce": Command("nl_lightning.cli.reproduce", "run the paper's experiments and judge each of its claims"),
 }
 
-_USAGE = "usage: python -m nl_lightning COMMAND [options]"
-
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line. Errors that a user can fix are printed as one text, with a non-zero exit code."""
@@ -75,20 +75,24 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _help() -> str:
-    lines = [f"  {name:<12}{command.text}" for name, command in COMMANDS.items()]
+    called = program("nl_lightning")
+    configs = textwrap.wrap(", ".join(shipped_configs()), width=100)
     return "\n".join(
         [
-            _USAGE,
+            f"usage: {called} {{{','.join(COMMANDS)}}} ...",
             "",
             "Neural logistic bandits.",
             "",
             "commands:",
-            *lines,
+            *(f"  {name:<12}{command.text}" for name, command in COMMANDS.items()),
             "",
             "options:",
             "  -h, --help  show this help",
             "  --version   show the version",
             "",
-            "Each command has its own --help. Logs of clicks: python -m replay --help.",
+            "configs, by name (fit --config h1):",
+            *(f"  {line}" for line in configs),
+            "",
+            f"The options of a command: {called} COMMAND --help. Logs of clicks: {program('replay')} --help.",
         ]
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from nl_lightning.core.arguments import OneLineParser
+from nl_lightning.core.arguments import OneLineParser, program
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
 from nl_lightning.reporting import page
@@ -18,7 +18,7 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str]) -> None:
     """``report PATHS... [--out FILE] [--title TEXT]``"""
-    parser = OneLineParser(prog="python -m nl_lightning report", description=page.__doc__)
+    parser = OneLineParser(prog=f"{program('nl_lightning')} report", description=page.__doc__)
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="directories of runs, or above them")
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="the page (default: %(default)s)")
     parser.add_argument("--title", help="of the page; default: the names of the directories")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nl_lightning.core import lightning_logging
-from nl_lightning.core.arguments import OneLineParser
+from nl_lightning.core.arguments import OneLineParser, program
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import output_directory
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> None:
         complete = Reproduction(wanted, wanted_scale, out, options.resume, options.wandb).run(options.jobs)
     except KeyboardInterrupt:
         resume = [] if options.resume else ["--resume"]
-        again = shlex.join(["python", "-m", "nl_lightning", "reproduce", *arguments, *resume])
+        again = f"{program('nl_lightning')} {shlex.join(['reproduce', *arguments, *resume])}"
         message = f"Stopped. Finished parts are kept, and others have checkpoints; go on with: {again}"
         if pool.stuck:
             print(message, file=sys.stderr, flush=True)
@@ -61,9 +61,9 @@ def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     paper_scale, quick = paper.PAPER, paper.QUICK
     made = OneLineParser(
-        prog="python -m nl_lightning reproduce",
+        prog=f"{program('nl_lightning')} reproduce",
         description="Run the paper's experiments, and say of each of its claims whether the numbers agree.",
-        epilog=_EPILOG,
+        epilog=_EPILOG.replace("python -m nl_lightning", program("nl_lightning")),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("what", nargs="+", choices=WHAT, metavar="WHAT", help=f"what to run: {', '.join(WHAT)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from nl_lightning.core.arguments import OneLineParser
+from nl_lightning.core.arguments import OneLineParser, program
 from nl_lightning.core.checks import check_whole
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import output_directory, write_beside
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="python -m nl_lightning tailbound",
+        prog=f"{program('nl_lightning')} tailbound",
         description="Simulate self-normalised martingales and see how tight three tail inequalities are: the paper's "
         "Theorem 1, Faury et al. (2020) and Verma et al. (2025). The defaults take less than a minute.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,

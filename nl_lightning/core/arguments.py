@@ -5,9 +5,22 @@ import re
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["OneLineParser", "no_option", "suggest"]
+__all__ = ["OneLineParser", "no_option", "program", "suggest"]
+
+_SCRIPTS = {"nl_lightning": "nl-lightning", "replay": "nl-replay"}
+"""The console script of each package."""
+
+
+def program(package: str) -> str:
+    """The package's command as the user called it: ``nl-replay``, or ``python -m replay``.
+
+    One program may name the other; then it is named in the same way.
+    """
+    called_by_script = Path(sys.argv[0]).stem in _SCRIPTS.values()
+    return _SCRIPTS[package] if called_by_script else f"python -m {package}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -42,7 +55,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     def _explain(self, message: str) -> str:
         if found := re.match(r"unrecognized arguments: (\S+)", message):
-            return no_option(found[1], self._options(), self.prog)
+            return no_option(found[1], self.options(), self.prog)
         if found := re.match(r"argument (.+?): invalid choice: '?(.*?)'? \(choose from (.*)\)$", message, re.DOTALL):
             name, given, choices = found.groups()
             known = [choice.strip("' ") for choice in choices.split(",")]
@@ -57,8 +70,8 @@ class OneLineParser(argparse.ArgumentParser):
             return f"{found[1]} {verb} needed. What a command takes: {self.prog} --help."
         return message[:1].lower() + message[1:] + "."
 
-    def _options(self) -> list[str]:
+    def options(self) -> list[str]:
         """The names of all options, those of commands among them."""
         commands = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
-        below = [name for choices in commands for parser in choices.values() for name in parser._options()]
+        below = [name for choices in commands for parser in choices.values() for name in parser.options()]
         return [name for name in (*self._option_string_actions, *below) if name.startswith("--")]

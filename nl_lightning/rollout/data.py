@@ -13,6 +13,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from nl_lightning.agents.base import Agent
 from nl_lightning.agents.callbacks import Confidence, RoundCallback
+from nl_lightning.core.arguments import program
 from nl_lightning.core.checkpoint import restoring
 from nl_lightning.core.checks import check_finite, check_whole
 from nl_lightning.core.errors import InputError
@@ -191,7 +192,8 @@ class BanditData(L.LightningDataModule):
     def test_dataloader(self) -> "DealLoader":
         if not isinstance(self.environment, Simulation):
             raise InputError(
-                "test plays a frozen agent in a simulation. For a log: python -m replay evaluate --log --checkpoint"
+                "test plays a frozen agent in a simulation. For a log: "
+                f"{program('replay')} evaluate --log LOG --checkpoint FILE."
             )
         return DealLoader(self.environment, self.rounds)
 

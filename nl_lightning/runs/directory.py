@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+from nl_lightning.core.arguments import program
 from nl_lightning.core.credentials import check_no_credentials
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
@@ -116,7 +117,7 @@ class RunDirectory:
     @property
     def command(self) -> str:
         """The command that goes on with the run."""
-        return f"python -m nl_lightning fit --resume {shlex.quote(str(self.path))}"
+        return f"{program('nl_lightning')} fit --resume {shlex.quote(str(self.path))}"
 
     def clear(self) -> None:
         """Remove what the run has produced, so that it begins again; its config stays."""

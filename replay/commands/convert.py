@@ -31,6 +31,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from nl_lightning.core.arguments import program
 from nl_lightning.core.errors import InputError
 from replay.formats.convert import ON_ERROR, convert_log, is_converted
 from replay.formats.obd import ITEM_CONTEXT, find_logs, samples
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
     if _is_table(source):
         raise InputError(
             f"{source} is not a log of the Open Bandit Dataset: {ITEM_CONTEXT} is missing beside it. If it is a table "
-            f"of your own, add --schema FILE; `python -m replay schema {source}` writes a first schema."
+            f"of your own, add --schema FILE; `{program('replay')} schema {source}` writes a first schema."
         )
     logs = find_logs(source)
     single = source.is_file() or logs[0].parent == source

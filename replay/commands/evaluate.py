@@ -6,8 +6,8 @@ SNIPS   self-normalised IPS, with a gamma interval
 
 All of them take one pass over the log, however many policies there are. Several policies are compared with a baseline,
 event by event: a difference has its own interval, which is narrower the more they agree, and one rule says what is
-better. --obp adds the estimators of the Open Bandit
-Pipeline (DM, IPW, SNIPW, DR, Replay) for one checkpoint; these hold the whole log in memory.
+better. --obp adds the estimators of the Open Bandit Pipeline (DM, IPW, SNIPW, DR, Replay) for one checkpoint; these
+hold the whole log in memory.
 
 A policy of your own is a function that maps a pandas DataFrame of N events (the columns that are known before the
 choice) to their probabilities (N, actions), in the order of log.actions. An agent that does not come with nl_lightning
@@ -32,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nl_lightning.agents.base import Agent
+from nl_lightning.core.arguments import program
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
 from nl_lightning.core.imports import import_callable, import_class, make_current_directory_importable
@@ -53,10 +54,12 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    parser.usage = f"{parser.prog} [--log LOG] [--checkpoint FILE ...] [--policy POLICY ...] [options]"
+    what = parser.add_argument_group("what is evaluated")
+    what.add_argument(
         "--log", help="directory of the log: a path or an address such as s3://bucket/log (default: the sample of obp)"
     )
-    parser.add_argument(
+    what.add_argument(
         "--checkpoint",
         type=Path,
         action="append",
@@ -64,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="checkpoint of a run on a log, checkpoints/last.ckpt; may be given several times",
     )
     meanings = "; ".join(f"{name}: {text}" for name, (_, text) in POLICIES.items())
-    parser.add_argument(
+    what.add_argument(
         "--policy",
         action="append",
         default=[],
@@ -72,43 +75,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"policy to evaluate; may be given several times. {meanings}; column:NAME: a column of the log with "
         "another system's choices or probabilities; module:function: a function of your own",
     )
-    parser.add_argument(
+    what.add_argument(
         "--baseline",
         metavar="NAME",
         help="policy that the others are compared with, as the table names it (default: logged, or else the first one)",
     )
-    parser.add_argument("--rows", help="rows to evaluate on, like 5000: or 0:5000 (default: all)")
-    parser.add_argument(
+    what.add_argument("--rows", help="rows to evaluate on, like 5000: or 0:5000 (default: all)")
+    own = parser.add_argument_group("parts of your own that an agent was trained with")
+    own.add_argument(
         "--model", help="class of the agent, for agents that do not come with nl_lightning", metavar="MODULE.CLASS"
     )
-    parser.add_argument("--exploration", help="exploration rule of your own that it was trained with: my_module.MyRule")
-    parser.add_argument("--design", help="design matrix of your own that it was trained with: my_module.MyDesign")
-    parser.add_argument("--network", help="network of your own that it was trained with: my_module.MyNetwork")
-    parser.add_argument("--features", help="function of your own that computed its features", metavar="MODULE:FUNCTION")
+    own.add_argument("--exploration", help="exploration rule of your own that it was trained with: my_module.MyRule")
+    own.add_argument("--design", help="design matrix of your own that it was trained with: my_module.MyDesign")
+    own.add_argument("--network", help="network of your own that it was trained with: my_module.MyNetwork")
+    own.add_argument("--features", help="function of your own that computed its features", metavar="MODULE:FUNCTION")
+    how = parser.add_argument_group("how events are used")
     meanings = "; ".join(f"{name}: {text}" for name, text in PROTOCOLS.items())
-    parser.add_argument(
+    how.add_argument(
         "--candidates", choices=PROTOCOLS, help=f"items that an event offers. {meanings} (default: as in training)"
     )
-    parser.add_argument("--arms", type=int, help="number of items that an event offers (default: as in training)")
+    how.add_argument("--arms", type=int, help="number of items that an event offers (default: as in training)")
     meanings = "; ".join(f"{name}: {text}" for name, text in RULES.items())
-    parser.add_argument(
+    how.add_argument(
         "--rejection", choices=RULES, default="propensity", help=f"which events the match estimator uses. {meanings}"
     )
-    parser.add_argument(
-        "--propensity-floor", type=float, help="the constant c (default: the log's smallest propensity)"
-    )
-    parser.add_argument("--draws", type=int, default=DRAWS, help="Monte Carlo draws of a Thompson agent's choices")
-    parser.add_argument(
+    how.add_argument("--propensity-floor", type=float, help="the constant c (default: the log's smallest propensity)")
+    how.add_argument("--draws", type=int, default=DRAWS, help="Monte Carlo draws of a Thompson agent's choices")
+    how.add_argument(
         "--seed", type=int, default=0, help="seed of random candidate sets and of the propensity correction"
     )
-    parser.add_argument("--devices", type=int, default=1, help="number of processes on each machine")
-    parser.add_argument(
+    where = parser.add_argument_group("where it runs")
+    where.add_argument("--devices", type=int, default=1, help="number of processes on each machine")
+    where.add_argument(
         "--threads", type=int, help="threads of each process (default: OMP_NUM_THREADS, or else those of this machine)"
     )
-    parser.add_argument("--num-nodes", type=int, default=1, help="number of machines")
-    parser.add_argument("--accelerator", choices=ACCELERATORS, default="cpu", help="device that each process uses")
-    parser.add_argument("--obp", action="store_true", help="also run obp's estimators, for the first replica")
-    parser.add_argument("--output", type=Path, help="file to write the result to, as JSON")
+    where.add_argument("--num-nodes", type=int, default=1, help="number of machines")
+    where.add_argument("--accelerator", choices=ACCELERATORS, default="cpu", help="device that each process uses")
+    result = parser.add_argument_group("result")
+    result.add_argument("--obp", action="store_true", help="also run obp's estimators, for the first replica")
+    result.add_argument("--output", type=Path, help="file to write the result to, as JSON")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -123,7 +128,9 @@ def run(options: argparse.Namespace) -> None:
         # several processes share the cores: their launcher decides
         torch.set_num_threads(default_threads(LARGE_WORK))
     if not options.checkpoint and not options.policy:
-        raise InputError("--checkpoint is needed, or --policy. What a command takes: python -m replay evaluate --help.")
+        raise InputError(
+            f"--checkpoint is needed, or --policy. What a command takes: {program('replay')} evaluate --help."
+        )
     make_current_directory_importable()
     model = import_class(options.model, Agent, "--model") if options.model else None
     agents = {

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from nl_lightning.core.arguments import program
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.statistics import CLICK_LEVEL
 from replay.evaluation.power import (
@@ -47,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="POLICY",
-        help="policy or checkpoint as in python -m replay evaluate; given twice, or once against the logging policy",
+        help=f"policy or checkpoint as in {program('replay')} evaluate; given twice, or once against the logging "
+        "policy",
     )
     parser.add_argument("--power", type=float, default=POWER, help="chance to see the difference")
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import yaml
 from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, open_csv
 
+from nl_lightning.core.arguments import program
 from nl_lightning.core.errors import InputError
 from replay.formats.csv_blocks import read_header
 from replay.formats.table_files import find_files
@@ -114,7 +115,7 @@ def guess_schema(source: str | Address) -> str:
     guess = _Guess([_look(name, table[name]) for name in table.column_names])
     rows = table.num_rows
     guess.say(f"# A first schema of {_comment(str(source))}, guessed from its first {rows:,} rows. Check every line.")
-    guess.say(f"# Then: python -m replay convert {_comment(str(source))} DIRECTORY --schema THIS_FILE")
+    guess.say(f"# Then: {program('replay')} convert {_comment(str(source))} DIRECTORY --schema THIS_FILE")
     _roles(guess)
     _context(guess, rows)
     return "\n".join(guess.lines) + "\n"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nl_lightning.core.arguments import program
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.whole import is_whole
 from replay.logs.address import Address, list_files, open_parquet
@@ -71,7 +72,7 @@ def _find(path: Address) -> Address:
     """The log.json of a directory."""
     if not path.is_dir():
         found = "is a file; a log is a directory" if path.exists() else "does not exist"
-        raise InputError(f"{path} {found}. Make a log with `python -m replay convert` or `simulate`.")
+        raise InputError(f"{path} {found}. Make a log with `{program('replay')} convert` or `simulate`.")
     file = path / LOG_FILE
     if file.exists():
         return file
@@ -81,7 +82,7 @@ def _find(path: Address) -> Address:
     hint = (
         f" There are logs below it, for example {below[0].parent}."
         if below
-        else " Make one with `python -m replay convert`."
+        else f" Make one with `{program('replay')} convert`."
     )
     raise InputError(f"{path} holds no log: it has no {LOG_FILE}.{hint}")
 
