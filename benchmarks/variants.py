@@ -65,7 +65,7 @@ def half() -> list[Row]:
         environment, replicas = Synthetic("h1", dim=dim), 10
         environment.prepare(range(replicas), torch.empty(0))
         deal = environment.deal(0, n)
-        start = NeuralLogUCB2(dim, width=width, replicas=replicas).network.weights
+        start = NeuralLogUCB2(dim, width=width, replicas=replicas, bias=False).network.weights
         found = {}
         for name, dtype, product in (
             ("exact", torch.float64, torch.bmm),
@@ -94,7 +94,8 @@ def _problem(replicas: int, n: int, dim: int, width: int) -> tuple[Tensor, Tenso
     g = torch.Generator().manual_seed(0)
     x = torch.rand(replicas, n, dim, generator=g) * 2 - 1
     reward = torch.randint(2, (replicas, n), generator=g).float()
-    weights = [weight.detach().clone() for weight in NeuralLogUCB2(dim, width=width, replicas=replicas).network.weights]
+    network = NeuralLogUCB2(dim, width=width, replicas=replicas, bias=False).network
+    weights = [weight.detach().clone() for weight in network.weights]
     return x, reward, weights, torch.ones(replicas), torch.full((replicas,), 1e-5)
 
 
