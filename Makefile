@@ -26,7 +26,7 @@ bench: $(READY)
 
 # The documentation, in site/. A broken link or reference, or anything that would be loaded from elsewhere, is an error.
 docs: $(DOCS_READY)
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 # Execute the notebooks of the tutorials, and save them with their outputs.
