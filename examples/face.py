@@ -97,7 +97,9 @@ def estimates(directory: Path, rows: int) -> pd.DataFrame:
     truth = {"uniform": float(rate.mean()), "logged": float((simulate.logging_policy(x) * rate).sum(1).mean())}
     for agent_class in (LogisticUCB1, Greedy, NeuralLogUCB2):
         rows_of = {"warm_start": f"0:{learn}", "rows": f"{learn}:{test}", "rejection": "biased-match"}
-        environment = replay.ReplayLog(str(directory / "log"), **rows_of)
+        # a linear agent needs products of context and action to tell visitors apart
+        products = {"features": {"products": True}} if agent_class.linear else {}
+        environment = replay.ReplayLog(str(directory / "log"), **rows_of, **products)
         agent = agent_class(environment.dim)
         fit(agent, environment, 2000)
         features = environment.features

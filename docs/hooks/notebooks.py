@@ -6,12 +6,15 @@
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 __all__ = ["on_files", "to_markdown"]
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def on_files(files: Files, config: Any, **_: Any) -> None:
@@ -51,11 +54,14 @@ def _output(output: dict[str, Any], name: str, pictures: dict[str, bytes]) -> st
         picture = f"{name}-{len(pictures) + 1}.png"
         pictures[picture] = base64.b64decode("".join(data["image/png"]))
         return f"![Output of the cell above]({picture})"
-    if "text/html" in data:
-        # Markdown must not look into it
-        return f'<div class="notebook-html">{"".join("".join(data["text/html"]).splitlines())}</div>'
-    return _text("".join(data["text/plain"]))
+    html = "".join(data.get("text/html", ""))
+    # tables of pandas; what rich draws with letters is text
+    if "<table" in html:
+        # on one line, so that Markdown does not look into it
+        return f'<div class="notebook-html">{"".join(html.splitlines())}</div>'
+    return _text(_ANSI.sub("", "".join(data["text/plain"])))
 
 
 def _text(text: str) -> str:
-    return f'```text {{ .output }}\n{text.rstrip()}\n```'
+    shown = "\n".join(line.rstrip() for line in text.splitlines()).rstrip()
+    return f"```{{ .text .output }}\n{shown}\n```" if shown else ""
