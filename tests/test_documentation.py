@@ -26,7 +26,8 @@ from tests.support.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
-    r"(?:^<!-- test: (?P<mark>.*?) -->\n)?^```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<text>.*?)^```$",
+    r"(?:^<!-- test: (?P<mark>.*?) -->\n)?"
+    r"^```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 PROGRAMS: dict[str, Callable[[list[str]], Any]] = {"nl_lightning": nl_lightning_main, "replay": replay.__main__.main}
@@ -81,12 +82,15 @@ def newest_run(word: str) -> str:
 def run_commands(block: Block) -> None:
     for words in commands(block.text):
         assert words[:2] == ["python", "-m"], f"{shlex.join(words)}: say `<!-- test: skip: why -->`"
-        arguments = [newest_run(word) for word in words[3:]]
-        try:
-            PROGRAMS[words[2]]([*arguments, *block.added])
-        except SystemExit as stop:
-            # --help and --print_config end like this
-            assert not stop.code, shlex.join(words)
+        assert not exit_code(words[2], [*map(newest_run, words[3:]), *block.added]), shlex.join(words)
+
+
+def exit_code(program: str, arguments: list[str]) -> str | int | None:
+    try:
+        PROGRAMS[program](arguments)
+    except SystemExit as stop:
+        return stop.code
+    return 0
 
 
 @pytest.fixture

@@ -1,17 +1,28 @@
-"""Turns the TeX of a page into MathML, which browsers show without a script or a font.
+"""Turns the TeX of a page into MathML, which browsers show without a script.
 
-``pymdownx.arithmatex`` finds the mathematics: ``$f$`` within a line, ``$$f$$`` on lines of its own.
+``pymdownx.arithmatex`` finds the mathematics: ``$f$`` within a line, ``$$f$$`` on lines of its own. The site carries a
+font for it, STIX Two Math of the ziamath package, because many machines have none.
 """
 
 import html
 import re
+from importlib.resources import files as package_files
 from typing import Any
 
 from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
 
-__all__ = ["on_page_content", "to_mathml"]
+__all__ = ["on_files", "on_page_content", "to_mathml"]
+
+FONT = "STIXTwoMath-Regular.ttf"
 
 _MARKED = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+
+
+def on_files(files: Files, config: Any, **_: Any) -> None:
+    """Called by mkdocs with the files of the site."""
+    content = package_files("ziamath").joinpath("fonts", FONT).read_bytes()
+    files.append(File.generated(config, f"assets/{FONT}", content=content))
 
 
 def on_page_content(content: str, **_: Any) -> str:
@@ -26,4 +37,8 @@ def to_mathml(content: str) -> str:
 
 def _formula(found: re.Match[str]) -> str:
     tag, bracket, tex = found.groups()
-    return f'<{tag} class="math">{convert(html.unescape(tex).strip(), "block" if bracket == "[" else "inline")}</{tag}>'
+    display = "block" if bracket == "[" else "inline"
+    formula = convert(html.unescape(tex).strip(), display=display)
+    # a prime is an operator
+    formula = formula.replace("<mi>&#x02032;</mi>", "<mo>&#x02032;</mo>")
+    return f'<{tag} class="math">{formula}</{tag}>'

@@ -59,7 +59,7 @@ Mode = Literal["practical", "theory"]
 class Agent(AgentModule):
     """A logistic bandit algorithm over R replicas.
 
-    Subclass ``NeuralAgent`` (or ``LinearAgent``, or one of the seven algorithms) to bring your own. Any public method
+    Subclass ``NeuralAgent`` (or ``LinearAgent``, or any of the algorithms) to bring your own. Any public method
     may be redefined: what you define is what runs, in ``fit``, ``test`` and ``replay evaluate`` alike. Faster ways to
     play rounds step aside where they could not honour it. State of your own belongs in buffers whose first dimension is
     R: checkpoints store them, and several devices divide them.
@@ -130,7 +130,7 @@ class Agent(AgentModule):
         blocks: int = 1,
         on_divergence: Literal["auto", "stop", "mark"] = "auto",
     ) -> None:
-        """Make the agent.
+        """Settings that every agent has.
 
         Args:
             dim: number d of features of an arm; with blocks, the d features and the number of the block.
