@@ -39,6 +39,7 @@ def _formula(found: re.Match[str]) -> str:
     tag, bracket, tex = found.groups()
     display = "block" if bracket == "[" else "inline"
     formula = convert(html.unescape(tex).strip(), display=display)
-    # a prime is an operator
+    # a prime is an operator, and the bars of a norm do not grow
     formula = formula.replace("<mi>&#x02032;</mi>", "<mo>&#x02032;</mo>")
+    formula = formula.replace("<mo>&#x02016;</mo>", '<mo stretchy="false" lspace="0" rspace="0">&#x02016;</mo>')
     return f'<{tag} class="math">{formula}</{tag}>'
