@@ -69,7 +69,7 @@ def draw_regret(axes: plt.Axes, rounds: int, seeds: int) -> None:
         ends.append((float(band.mean[-1]), name, colour))
     values = sorted(ends)
     # labels in the order of the curves, apart from each other and as close to their ends as that allows
-    space = 0.055 * axes.get_ylim()[1]
+    space = 0.062 * axes.get_ylim()[1]
     places = [value for value, *_ in values]
     for _ in range(200):
         for low in range(len(places) - 1):
@@ -78,19 +78,19 @@ def draw_regret(axes: plt.Axes, rounds: int, seeds: int) -> None:
                 places[low], places[low + 1] = places[low] - short / 2, places[low + 1] + short / 2
     for (value, name, colour), place in zip(values, places, strict=True):
         axes.plot([rounds, rounds * 1.035], [value, place], color=colour, linewidth=0.7, clip_on=False)
-        axes.text(rounds * 1.045, place, f"{name}  {value:.0f}", color=colour, fontsize=9.5, va="center")
+        axes.text(rounds * 1.045, place, f"{name}  {value:.0f}", color=colour, fontsize=10, va="center")
     axes.set(xlim=(0, rounds), ylim=(0, None), xlabel="round", ylabel="cumulative regret")
-    axes.set_title(f"Learning: the paper's h1, {seeds} seeds, 96% bands", fontsize=10.5, loc="left")
+    axes.set_title(f"Learning: the paper's h1, {seeds} seeds, 96% bands", fontsize=11.5, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def estimates(directory: Path, rows: int) -> pd.DataFrame:
-    """Click rates of five policies on the last fifth of a log, with their intervals and the truth."""
+    """Click rates of five policies on the last fifth of a log, with their intervals and the truth for new visitors."""
     log = replay.Log.from_pandas(simulate.clicks(rows), HERE / "own_clicks" / "clicks.yaml", directory / "log")
     learn, test = int(0.6 * rows), int(0.8 * rows)
     policies: dict[str, Any] = {"uniform": "uniform", "logged": "logged"}
     new = replay.Log.from_pandas(
-        simulate.clicks(20_000, seed=100), HERE / "own_clicks" / "clicks.yaml", directory / "new"
+        simulate.clicks(int(0.4 * rows), seed=100), HERE / "own_clicks" / "clicks.yaml", directory / "new"
     )
     x = np.concatenate([new.frame(group)[simulate.CONTEXT].to_numpy() for group in new.groups])
     rate = simulate.click_rate(x)
@@ -134,15 +134,15 @@ def draw_estimates(axes: plt.Axes, found: pd.DataFrame, rows: int) -> None:
     )
     beside = axes.get_yaxis_transform()
     head = {"fontsize": 9, "color": "0.35", "va": "center", "transform": beside}
-    axes.text(1.06, len(found) - 0.4, "estimate (95% interval)", **head)
-    axes.text(1.74, len(found) - 0.4, "truth", **head)
+    axes.text(1.06, len(found) - 0.4, "SNIPS (95% interval)", **head)
+    axes.text(1.72, len(found) - 0.4, "truth", **head)
     for i, (_, row) in enumerate(found.iterrows()):
         text = f"{row['value']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
-        axes.text(1.06, place[i], text, fontsize=9.5, va="center", transform=beside)
-        axes.text(1.74, place[i], f"{row['true']:.3f}", fontsize=9.5, va="center", transform=beside)
+        axes.text(1.06, place[i], text, fontsize=10, va="center", transform=beside)
+        axes.text(1.72, place[i], f"{row['true']:.3f}", fontsize=10, va="center", transform=beside)
     axes.set_yticks(place, list(found.index))
     axes.set(ylim=(-0.6, len(found) - 0.2), xlabel="click rate")
-    axes.set_title(f"Replay: click rates from a log of {rows:,} events", fontsize=10.5, loc="left")
+    axes.set_title(f"Replay: click rates from a log of {rows:,} events", fontsize=11.5, loc="left")
     axes.legend(loc="upper right", frameon=False, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", alpha=0.3)
@@ -151,19 +151,19 @@ def draw_estimates(axes: plt.Axes, found: pd.DataFrame, rows: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=HERE.parent / "docs" / "assets" / "face.png", help="the picture")
-    parser.add_argument("--rounds", type=int, default=2000, help="of the left panel (default: 2000)")
-    parser.add_argument("--seeds", type=int, default=10, help="of the left panel (default: 10)")
+    parser.add_argument("--rounds", type=int, default=2000, help="of the upper panel (default: 2000)")
+    parser.add_argument("--seeds", type=int, default=10, help="of the upper panel (default: 10)")
     parser.add_argument("--rows", type=int, default=50_000, help="events of the log (default: 50000)")
     options = parser.parse_args()
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", ".*does not have many workers")
-    figure = plt.figure(figsize=(14, 4.4))
-    left, right = figure.add_axes((0.045, 0.13, 0.34, 0.77)), figure.add_axes((0.622, 0.13, 0.19, 0.77))
-    draw_regret(left, options.rounds, options.seeds)
+    figure = plt.figure(figsize=(10, 7.6))
+    upper, lower = figure.add_axes((0.075, 0.56, 0.7, 0.4)), figure.add_axes((0.165, 0.075, 0.43, 0.36))
+    draw_regret(upper, options.rounds, options.seeds)
     with tempfile.TemporaryDirectory() as directory:
         found = estimates(Path(directory), options.rows)
     print(found.to_string(float_format="{:.4f}".format))
-    draw_estimates(right, found, options.rows)
+    draw_estimates(lower, found, options.rows)
     figure.savefig(options.out, dpi=110)
     print(f"Picture: {options.out}")
 
