@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: run test test-slow attack bench lint types clean
+.PHONY: run test test-slow attack bench docs tutorials lint types clean
 
 run: $(READY)
 	$(BIN)/python -m nl_lightning compare --config configs/obd.yaml
@@ -23,6 +24,15 @@ attack: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+# The documentation, in site/. A broken link or reference, or anything that would be loaded from elsewhere, is an error.
+docs: $(DOCS_READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+# Execute the notebooks of the tutorials, and save them with their outputs.
+tutorials: $(READY)
+	$(BIN)/python docs/tutorials/execute.py
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,5 +49,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' -c constraints.txt
 	touch $@
 
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]' -c constraints.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

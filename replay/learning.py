@@ -44,7 +44,7 @@ MOST_IMPORTANCE = 20.0
 
 
 class ReplayLog(LoggedEnvironment):
-    """Logged clicks: an agent that picks the logged item sees whether it was clicked, another one sees nothing.
+    """A log as an environment: an agent that picks the logged action sees its reward, and otherwise nothing.
 
     Args:
         log: directory of a log (``python -m replay convert``), a path or an address (``s3://bucket/log``); left out,

@@ -1,5 +1,6 @@
 """The examples run, from the table to the picture."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -34,3 +35,12 @@ def test_intervals_of_policies_that_do_not_learn_hold_the_truth(results: Path) -
 
 def test_there_is_a_picture(results: Path) -> None:
     assert (results / "result.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = tmp_path / "face.png"
+    options = ["--rounds=60", "--seeds=2", "--rows=3000", f"--out={picture}"]
+    monkeypatch.setattr(sys, "argv", ["face.py", *options])
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    runpy.run_path(str(EXAMPLES / "face.py"), run_name="__main__")
+    assert picture.read_bytes().startswith(b"\x89PNG")

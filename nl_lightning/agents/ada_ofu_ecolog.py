@@ -7,8 +7,10 @@ __all__ = ["AdaOFUECOLog"]
 class AdaOFUECOLog(LinearAgent):
     """ada-OFU-ECOLog (Faury et al. 2022).
 
-    W = sum mu'(f) x x^T + lam I,    d2 = logdet(R sum x x^T + I)
-    score = f + nu S (sqrt(d2) + sqrt(lam)) |x|_{W^-1}
+    A linear baseline that weights observations with their variance:
+
+        W = sum mu'(f) x x^T + lam I,    d2 = logdet(R sum x x^T + I)
+        score = f + nu S (sqrt(d2) + sqrt(lam)) |x|_{W^-1}
     """
 
     name = "ada-OFU-ECOLog"

@@ -59,7 +59,7 @@ Mode = Literal["practical", "theory"]
 class Agent(AgentModule):
     """A logistic bandit algorithm over R replicas.
 
-    Subclass ``NeuralAgent`` (or ``LinearAgent``, or one of the seven algorithms) to bring your own. Any public method
+    Subclass ``NeuralAgent`` (or ``LinearAgent``, or any of the algorithms) to bring your own. Any public method
     may be redefined: what you define is what runs, in ``fit``, ``test`` and ``replay evaluate`` alike. Faster ways to
     play rounds step aside where they could not honour it. State of your own belongs in buffers whose first dimension is
     R: checkpoints store them, and several devices divide them.
@@ -74,7 +74,7 @@ class Agent(AgentModule):
     default_exploration: ClassVar[str] = "ucb"
     """The exploration rule where none is given."""
     nu_scale: ClassVar[float] = 0.1
-    """nu is this over sqrt(p), for p parameters, where none is given: effective dimension and norms grow with p"""
+    """If nu is left out, it is this over sqrt(p), for p parameters: effective dimension and norms grow with p."""
     linear: ClassVar[bool] = False
     """Whether f(x) = x . theta, a network of depth 1."""
 
@@ -130,7 +130,7 @@ class Agent(AgentModule):
         blocks: int = 1,
         on_divergence: Literal["auto", "stop", "mark"] = "auto",
     ) -> None:
-        """Make the agent.
+        """Settings that every agent has.
 
         Args:
             dim: number d of features of an arm; with blocks, the d features and the number of the block.
@@ -283,7 +283,7 @@ class Agent(AgentModule):
         return Radius(torch.zeros_like(self.nu), torch.zeros_like(self.nu))
 
     def radius_at(self, dimension: Tensor) -> Tensor:
-        """The radius at effective dimension (..., R): one number a replica.
+        """The radius at effective dimension (..., R), one number per replica.
 
         Rounds of an agent that redefines this are played one by one, so that it may use ``self.rounds`` as well.
         """
@@ -333,11 +333,16 @@ class Agent(AgentModule):
         return not own and not overridden(self.exploration, Exploration, "choose")
 
     def probabilities(self, arms: Tensor, draws: int | None = None, mask: Tensor | None = None) -> Tensor:
-        """(R, K): the chance of every arm of (R, K, d), or of (K, d) shown to all. Nothing changes by asking.
+        """The probability (R, K) that each arm is chosen. The agent does not change.
 
-        It is exact where scores are not drawn, as in UCB: ties are shared. For Thompson sampling it is a mean over
-        ``draws`` Monte Carlo draws (left out: 20), and for an agent or a rule with a choice of its own, how often it
-        chose an arm in as many draws. ``mask``, (R, K) or (K,), is False for arms that cannot be chosen.
+        It is exact if scores are not drawn, as in UCB: arms that tie share their probability. For Thompson sampling it
+        is a mean over Monte Carlo draws. For an agent or an exploration rule with a choice of its own, it is the
+        frequency of each arm in as many draws.
+
+        Args:
+            arms: features of the arms, (R, K, d), or (K, d) to show all replicas the same arms.
+            draws: number of Monte Carlo draws (default: 20).
+            mask: (R, K) or (K,), False for arms that cannot be chosen.
         """
         draws = DRAWS if draws is None else draws
         check_whole(1, draws=draws)
@@ -345,8 +350,10 @@ class Agent(AgentModule):
         return asked_probabilities(self, shown, of_arms, draws)
 
     def weights(self, replica: int = 0) -> list[Tensor]:
-        """[W_1, ..., W_L] of one replica, each (out, in), the last column of which is the bias where there is one; of a
-        network of your own, its parameters in their order."""
+        """The matrices [W_1, ..., W_L] of one replica, each (out, in). If there are biases, they are the last column.
+
+        For a network of your own, its parameters in their order.
+        """
         check_replica(replica, self.replicas)
         return [weight[replica].detach().clone() for weight in self.network.weights]
 
@@ -356,9 +363,13 @@ class Agent(AgentModule):
         return self.network.module(replica)
 
     def act(self, arms: Tensor, mask: Tensor | None = None) -> Choice:
-        """Choose an arm for every replica from (R, K, d), or from (K, d) shown to all. Only random draws change.
+        """Choose an arm for every replica.
 
-        ``mask``, (R, K) or (K,), is False for arms that cannot be chosen.
+        The agent does not change, except for the number of its random draws.
+
+        Args:
+            arms: features of the arms, (R, K, d), or (K, d) to show all replicas the same arms.
+            mask: (R, K) or (K,), False for arms that cannot be chosen.
         """
         arms, mask = check_arms(arms, mask, self.replicas, self.dim, self.network.weights[0], self.blocks)
         choice = self.choose(self.featurize(arms, mask))
@@ -390,10 +401,11 @@ class Agent(AgentModule):
 
     @torch.no_grad()
     def evaluate(self, arms: Tensor, replicas: Tensor | None = None) -> tuple[Tensor, Tensor, Factors]:
-        """What the network tells of arms (R, N, d): the mean that the bonus is added to and the weight that an
-        observation would have in the design matrix, both (R, N), and the factors of the gradient.
+        """What the network says of arms (R, N, d).
 
-        Asked for many rounds at once: it must depend on the network and the arms alone, not on the round.
+        Returns the mean that the bonus is added to and the weight that an observation would have in the design matrix,
+        both (R, N), and the factors of the gradient. It is called for many rounds at once, so it must depend on the
+        network and the arms alone, not on the round.
 
         With ``replicas`` (indices) the arms belong to these replicas only.
         """
@@ -447,11 +459,13 @@ class Agent(AgentModule):
         accepted: Tensor | None = None,
         weight: Tensor | float | None = None,
     ) -> None:
-        """Learn a choice's reward: replay buffer, design matrix, radius.
+        """Learn the reward of a choice: it enters the replay buffer, and the design matrix and the radius are updated.
 
-        ``reward`` is (R,), or a plain number where R = 1. Replicas with ``accepted`` (R,) False learn nothing.
-        ``weight``, (R,) or a number, is what the observation counts in the loss and in the design matrix (1 if left
-        out).
+        Args:
+            choice: the result of ``act``. It may be older: an observation counts with the gradient of its decision.
+            reward: 0 or 1, (R,), or a plain number if R = 1.
+            accepted: (R,), False for replicas that learn nothing.
+            weight: (R,) or a number, the weight of the observation in the loss and in the design matrix (default: 1).
         """
         check_same_agent(choice, self.owner, self.replicas, self.dim, sum(self.observation_columns))
         reward, accepted = check_reward(reward, accepted, choice.arm)

@@ -63,7 +63,7 @@ class UCB(Exploration):
 
 
 class Thompson(Exploration):
-    """Thompson sampling: score ~ N(mean, bonus^2), one draw an arm and round."""
+    """Thompson sampling: score ~ N(mean, bonus^2), one draw per arm and round."""
 
     stochastic = True
 

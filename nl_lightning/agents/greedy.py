@@ -9,7 +9,7 @@ __all__ = ["Greedy"]
 class Greedy(NeuralAgent):
     """Greedy: the same network and TrainNN, and no bonus. The control of every experiment.
 
-    score = f; with a chance of ``epsilon`` a random arm
+    The score of an arm is f; with probability ``epsilon`` a random arm is taken.
     """
 
     name = "Greedy"

@@ -7,8 +7,10 @@ __all__ = ["LogisticUCB1"]
 class LogisticUCB1(LinearAgent):
     """Logistic-UCB-1 (Faury et al. 2020).
 
-    V = sum x x^T + kappa lam I,    d2 = logdet(R sum x x^T + I)
-    score = mu(f) + nu R sqrt(kappa) (1 + 2S) (S sqrt(lam) + d2 / sqrt(lam)) |x|_{V^-1}
+    A linear baseline with a bonus on the probability of a click:
+
+        V = sum x x^T + kappa lam I,    d2 = logdet(R sum x x^T + I)
+        score = mu(f) + nu R sqrt(kappa) (1 + 2S) (S sqrt(lam) + d2 / sqrt(lam)) |x|_{V^-1}
     """
 
     name = "Logistic-UCB-1"

@@ -9,8 +9,10 @@ __all__ = ["NCBFUCB"]
 class NCBFUCB(NeuralAgent):
     """NCBF-UCB (Verma et al. 2025).
 
-    V = sum g g^T + kappa lam I,    d1 = logdet(sum g g^T / kappa + I)
-    score = f + nu (kappa sqrt(d1) + S sqrt(kappa lam)) |g|_{V^-1}
+    A neural baseline whose radius grows with kappa:
+
+        V = sum g g^T + kappa lam I,    d1 = logdet(sum g g^T / kappa + I)
+        score = f + nu (kappa sqrt(d1) + S sqrt(kappa lam)) |g|_{V^-1}
     """
 
     name = "NCBF-UCB"

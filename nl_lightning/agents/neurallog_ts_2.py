@@ -10,11 +10,12 @@ __all__ = ["NeuralLogTS2"]
 class NeuralLogTS2(NeuralAgent):
     """NeuralLog-TS-2, Thompson sampling on the design matrix of NeuralLog-UCB-2.
 
-    W = sum mu'(f) g g^T + lam I,    d2 = logdet(R sum g g^T + I)
-    score ~ N(f, (nu rho |g|_{W^-1})^2),    rho = (1 + S + S^2) (sqrt(d2) + 1 / sqrt(lam))
+        W = sum mu'(f) g g^T + lam I,    d2 = logdet(R sum g g^T + I)
+        score ~ N(f, (nu rho |g|_{W^-1})^2),    rho = (1 + S + S^2) (sqrt(d2) + 1 / sqrt(lam))
 
     Theory mode (phi = g(x; theta_0)/sqrt(m), W_t of NeuralLog-UCB-2):
-    score ~ N(g(x; theta_0)^T (theta - theta_0), (nu2_t |phi|_{W_t^-1})^2)
+
+        score ~ N(g(x; theta_0)^T (theta - theta_0), (nu2_t |phi|_{W_t^-1})^2)
     """
 
     name = "NeuralLog-TS-2"

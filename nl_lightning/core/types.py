@@ -116,17 +116,18 @@ class View(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The decision of a round, one arm a replica."""
+    """The decision of a round, one arm per replica."""
 
     arm: Tensor
-    """(R,)"""
+    """(R,), the number of the chosen arm"""
     score: Tensor
-    """(R, K)"""
+    """(R, K), the scores of all arms"""
     mean: Tensor
-    """(R, K)"""
+    """(R, K), what the bonus is added to: f or mu(f)"""
     bonus: Tensor
     """(R, K), the exploration width; for Thompson sampling the standard deviation"""
     view: View
+    """what the agent computed from the arms"""
 
     def chosen(self, values: Tensor) -> Tensor:
         """The entry of the chosen arm: (R, K) -> (R,)"""

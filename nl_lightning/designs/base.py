@@ -79,13 +79,13 @@ class DesignMatrix(nn.Module, ABC):
 
     @abstractmethod
     def add(self, factors: Factors, weight: Tensor, accepted: Tensor | None = None) -> None:
-        """M += w g g^T for one sample a replica (N = 1), w (R, 1, 1).
+        """M += w g g^T for one sample per replica (N = 1), w (R, 1, 1).
 
         Factors are zero where ``accepted`` (R,) is False: adding them changes nothing.
         """
 
     def add_many(self, factors: Factors, weight: Tensor) -> None:
-        """M += sum_i w_i g_i g_i^T for N samples a replica, w (R, N, 1): one by one, unless a design knows better."""
+        """M += sum_i w_i g_i g_i^T for N samples per replica, w (R, N, 1). By default they are added one by one."""
         for sample in range(weight.shape[1]):
             one = slice(sample, sample + 1)
             self.add(tuple(factor[:, one] for factor in factors), weight[:, one])
@@ -95,7 +95,7 @@ class DesignMatrix(nn.Module, ABC):
         """log det M, (R,), as a new tensor: the caller keeps it."""
 
     def reserve(self, count: int, fixed: bool) -> None:
-        """Make room for ``count`` samples a replica, and with ``fixed`` for no more until told otherwise."""
+        """Make room for ``count`` samples per replica; with ``fixed``, for no more until it is called again."""
 
     @property
     def can_look_ahead(self) -> bool:

@@ -18,7 +18,7 @@ __all__ = ["Classification", "averaged", "category_values", "order", "scaled", "
 
 
 class Classification(ChunkedSimulation):
-    """Rows of a data set in random order; arm k is class k, and gives reward 1 if it is the row's.
+    """Rows of a data set in random order. Arm k is class k, and its reward is 1 if that is the class of the row.
 
     Arm k shows x in the k-th block of a vector of dK numbers, [0, ..., x, ..., 0]. It is dealt as (x, k), which takes
     d + 1 numbers.
@@ -29,13 +29,14 @@ class Classification(ChunkedSimulation):
 
     Args:
         dataset: mnist, mushroom, shuttle, magic, banknote or phoneme.
-        file: the data set as Parquet or CSV; left out, <dataset>.parquet or <dataset>.csv in the directory that the
-            environment variable NL_LIGHTNING_DATA names, or else in ~/.cache/nl-lightning, and if there is none, it is
-            downloaded from OpenML into that directory.
-        dense: deal the dK numbers themselves, for agents that know of no blocks, such as those of theory mode.
-        seed: seed of the problem (the values of mushroom's categories; the other data sets have none). One number gives
-            all replicas the same problem, a list each its own; left out, a replica's problem has the replica's seed.
-        noise_seed: seed of the rounds (the order of rows), likewise.
+        file: the data set as Parquet or CSV. If left out, ``DATASET.parquet`` or ``DATASET.csv`` in the directory that
+            the environment variable NL_LIGHTNING_DATA names (default: ``~/.cache/nl-lightning``). If there is no such
+            file, it is downloaded from OpenML into that directory.
+        dense: deal the dK numbers themselves, for agents without blocks, such as those of theory mode.
+        seed: seed of the problem (the values of mushroom's categories; the other data sets have none). With one
+            number, all replicas have the same problem; with a list, each has its own. If left out, a problem has the
+            seed of its replica.
+        noise_seed: seed of the rounds (the order of rows), given in the same way.
     """
 
     def __init__(

@@ -38,11 +38,11 @@ class Synthetic(ChunkedSimulation):
     Args:
         function: h1 to h6.
         dim: number d of features.
-        arms: number K of arms a round.
+        arms: number K of arms per round.
         pool: number of vectors that arms are drawn from; 10, 50, 10000 give low, medium, high effective dimension.
-        seed: seed of the problem (parameters and pool). One number gives all replicas the same problem, a list each its
-            own; left out, a replica's problem has the replica's seed.
-        noise_seed: seed of the rounds (which arms, which clicks), likewise.
+        seed: seed of the problem (parameters and pool). With one number, all replicas have the same problem; with a
+            list, each has its own. If left out, a problem has the seed of its replica.
+        noise_seed: seed of the rounds (which arms, which clicks), given in the same way.
     """
 
     def __init__(

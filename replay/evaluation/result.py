@@ -125,7 +125,7 @@ class Result:
         return [self.table(), *([differences_table(self._differences)] if self._differences else [])]
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
+        console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, force_jupyter=False)
         for table in self.tables():
             console.print(table)
         for note in self.notes:

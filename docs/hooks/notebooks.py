@@ -1,0 +1,67 @@
+"""Shows the notebooks of tutorials/ as pages, with the outputs that they were saved with.
+
+``python docs/tutorials/execute.py`` executes the notebooks and saves them. The page of ``tutorials/NAME.ipynb`` is
+``tutorials/NAME.md``; the notebook itself can be downloaded from it.
+"""
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+__all__ = ["on_files", "to_markdown"]
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def on_files(files: Files, config: Any, **_: Any) -> None:
+    """Called by mkdocs with the files of the site: a page and its pictures for every notebook."""
+    for file in [file for file in files if file.src_uri.endswith(".ipynb")]:
+        path = Path(file.src_uri)
+        text, pictures = to_markdown(json.loads(Path(config["docs_dir"], path).read_text(encoding="utf-8")), path.stem)
+        files.append(File.generated(config, path.with_suffix(".md").as_posix(), content=text))
+        for name, content in pictures.items():
+            files.append(File.generated(config, path.with_name(name).as_posix(), content=content))
+
+
+def to_markdown(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, bytes]]:
+    """The Markdown of a notebook, and its pictures by file name."""
+    parts: list[str] = []
+    pictures: dict[str, bytes] = {}
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+        elif cell["cell_type"] == "code":
+            parts.append(f"```python\n{source}\n```")
+            for output in cell["outputs"]:
+                parts.append(_output(output, name, pictures))
+    title, *rest = parts
+    note = f"[Download this notebook]({name}.ipynb){{ .md-button download }}"
+    return "\n\n".join([title, *rest, note]) + "\n", pictures
+
+
+def _output(output: dict[str, Any], name: str, pictures: dict[str, bytes]) -> str:
+    if output["output_type"] == "stream":
+        return _text("".join(output["text"]))
+    if output["output_type"] == "error":
+        raise SystemExit(f"{name}.ipynb was saved with an error: {output['ename']}: {output['evalue']}")
+    data = output["data"]
+    if "image/png" in data:
+        picture = f"{name}-{len(pictures) + 1}.png"
+        pictures[picture] = base64.b64decode("".join(data["image/png"]))
+        return f"![Output of the cell above]({picture})"
+    html = "".join(data.get("text/html", ""))
+    # tables of pandas; what rich draws with letters is text
+    if "<table" in html:
+        # on one line, so that Markdown does not look into it
+        return f'<div class="notebook-html">{"".join(html.splitlines())}</div>'
+    return _text(_ANSI.sub("", "".join(data["text/plain"])))
+
+
+def _text(text: str) -> str:
+    shown = "\n".join(line.rstrip() for line in text.splitlines()).rstrip()
+    return f"```{{ .text .output }}\n{shown}\n```" if shown else ""
