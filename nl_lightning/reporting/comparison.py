@@ -159,8 +159,8 @@ def _draw(contenders: Sequence[Contender], differences: Differences, measure: Me
     draw_comparison(curves, estimates, measure, _titles(contenders, differences, measure), log, path)
 
 
-def _titles(contenders: Sequence[Contender], differences: Differences, measure: Measure) -> tuple[str, str]:
-    """What the picture shows, and what its intervals are."""
+def _titles(contenders: Sequence[Contender], differences: Differences, measure: Measure) -> tuple[str, str, str]:
+    """Of the picture, of its intervals and of the verdicts."""
     run, row = contenders[0].run, contenders[0].row
     log = run.summary.get("log")
     seeds = max(len(each.row["replicas"]) for each in contenders)
@@ -169,8 +169,8 @@ def _titles(contenders: Sequence[Contender], differences: Differences, measure: 
     else:
         title = f"{measure.text.capitalize()} {_in_environment(run)}, {run.summary['rounds']:,} rounds, {_seeds(seeds)}"
     what = "value over all events" if any(each.valued for each in contenders) else "CTR of accepted events"
-    against = f"; beside it, compared with {contenders[differences.baseline].label}" if len(contenders) > 1 else ""
-    return title, f"{what if measure is CTR else 'at the end'}, {row['level']:.0%} interval{against}"
+    against = f"vs {contenders[differences.baseline].label}" if len(contenders) > 1 else ""
+    return title, f"{what if measure is CTR else 'at the end'}, {row['level']:.0%} interval", against
 
 
 def _in_environment(run: StoredRun) -> str:

@@ -68,7 +68,7 @@ def draw_comparison(
     curves: Sequence[Curve],
     estimates: Sequence[Estimate],
     measure: Measure,
-    title: Sequence[str],
+    title: tuple[str, str, str],
     log: Mapping[str, Any] | None,
     path: Path,
 ) -> None:
@@ -78,7 +78,7 @@ def draw_comparison(
         curves: the agents' curves; an agent without one has none of its seeds left.
         estimates: the final numbers, of all agents.
         measure: what is measured.
-        title: the title; then that of the intervals.
+        title: what the picture shows, what the intervals are of, and what the verdicts stand under.
         log: the log, for a replay: what the logging policy earned is drawn too.
         path: the picture.
     """
@@ -88,7 +88,8 @@ def draw_comparison(
     left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
     _curves(left, curves, measure, log, banded=False)
     _end_labels(left, curves, log)
-    left.set_title("mean over seeds", fontsize="medium", loc="left")
+    until = ", until the first seed ends" if log else ""
+    left.set_title(f"mean over seeds{until}", fontsize="medium", loc="left")
     styles = style_numbers([estimate.agent for estimate in estimates])
     for place, (estimate, (colour, _)) in enumerate(zip(reversed(estimates), reversed(styles), strict=True)):
         if estimate.value is not None:
@@ -105,9 +106,13 @@ def draw_comparison(
             _POLICY, (log["ctr"], 1), xycoords=("data", "axes fraction"), xytext=(4, -4), textcoords="offset points",
             va="top", fontsize="x-small", color=GREY,
         )  # fmt: skip
-    right.set_xlim(left=0)
+    if measure is CTR:
+        right.set_xlim(left=0)
     right.locator_params(axis="x", nbins=6)
     right.set_title(title[1], fontsize="medium", loc="left")
+    right.annotate(
+        title[2], (1.02, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize="small"
+    )
     right.set_xlabel("click rate" if measure is CTR else f"final {measure.text}")
     right.grid(alpha=0.3, axis="x")
     right.spines[["top", "right"]].set_visible(False)
@@ -159,7 +164,15 @@ def _end_labels(axes: "Axes", curves: Sequence[Curve], log: Mapping[str, Any] | 
             fontsize="small",
             color=shade,
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": shade, "linewidth": 0.7, "alpha": 0.7, "shrinkA": 1, "shrinkB": 0},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": shade,
+                "linewidth": 0.7,
+                "alpha": 0.7,
+                "relpos": (0, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 0,
+            },
         )
 
 
