@@ -69,7 +69,7 @@ def _ratios(found: dict[str, Any]) -> Figure:
     handles = {"median of alternating runs": bar, "lowest to highest": spread, "goal": goal}
     drawn = [(handle, label) for label, handle in handles.items() if handle is not None]
     figure.legend(*map(list, zip(*drawn, strict=True)), loc="outside lower right", ncols=3, frameon=False, fontsize=9)
-    figure.suptitle("How many times as fast as other bandit libraries nl-lightning is", x=0.01, ha="left")
+    figure.suptitle("Speed of nl-lightning compared with other bandit libraries", x=0.01, ha="left")
     return figure
 
 
