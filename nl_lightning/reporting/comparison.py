@@ -10,8 +10,9 @@ from rich.table import Table
 from nl_lightning.agents import AGENTS
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
+from nl_lightning.reporting.contenders import Contender
 from nl_lightning.reporting.curves import bands, read_curves
-from nl_lightning.reporting.differences import Contender, Differences, compare, default_baseline
+from nl_lightning.reporting.differences import Differences, compare, default_baseline
 from nl_lightning.reporting.discovery import StoredRun
 from nl_lightning.reporting.plots import Curve, Estimate, draw_comparison
 from nl_lightning.reporting.tables import estimate, notes, value_cells

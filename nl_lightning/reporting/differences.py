@@ -4,6 +4,10 @@ On a log an agent is compared by the weights e_i that its estimate gives to the 
 its seeds meet the same clicks and are no independent samples: e is the mean over seeds. The difference of two agents is
 D = sum d r with d = e1 - e2, see ``nl_lightning.core.intervals.difference_interval``.
 
+Seeds also learn differently by their own chance. Of n seeds with the estimates y_k = sum e_k r, the spread beyond that
+of the clicks is added to the variance of each agent:  max(0, s^2(y) - sum_k sum (e_k - e)^2 r / (n - 1)) / n. That
+another log would have taught them otherwise is not in it: one log cannot show that.
+
 - Where the value over all events was estimated (DR-ns), e = c pi / (p C), from events.parquet. That file holds all
   clicks, but of the other events a sample, from which b_plus and b_minus follow.
 - Else the estimate is the CTR of the accepted events, and e = 1 / (their number), from rounds.parquet.
@@ -12,13 +16,10 @@ A value with a reward model is no such sum. Two of them are compared by their ow
 low2], which is wider and holds however they depend on each other.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
@@ -32,142 +33,15 @@ from nl_lightning.core.differences import (
     told_apart,
     untold,
 )
-from nl_lightning.core.errors import InputError
-from nl_lightning.core.intervals import Ends, mean_or, pseudo_click
+from nl_lightning.core.intervals import mean_or
 from nl_lightning.core.power import Spread
 from nl_lightning.core.statistics import CLICK_LEVEL, LEVEL
-from nl_lightning.environments.learner_value import SAMPLED_EVENTS, modelled_interval, sampled
-from nl_lightning.reporting.discovery import StoredRun
+from nl_lightning.reporting.contenders import Contender, Weights
 from nl_lightning.runs.summary import CTR, Measure
 
-__all__ = ["Contender", "Differences", "compare", "default_baseline", "difference", "how", "level_of"]
+__all__ = ["Differences", "compare", "default_baseline", "difference", "how", "level_of"]
 
 Floats = NDArray[np.float64]
-
-
-class Weights(NamedTuple):
-    """The weights of an agent's estimate, mean over its seeds; one entry per event with a weight above 0."""
-
-    row: NDArray[np.int64]
-    """(M,), ascending"""
-    e: Floats
-    pi: Floats
-    """the chance that the agent picks the logged action; as a share of seeds where only matches are known"""
-    click: Floats
-    known: NDArray[np.bool_]
-    """whether the event would be here without its click: only such events give b_plus and b_minus"""
-    size: float
-    """the mean of e^2 over events, weighted by pi: the size of a click that was not met"""
-    share: float
-    """of the events that are known without their click"""
-    events: float
-    """events that were seen"""
-
-
-class Contender:
-    """One setting of a run, as it is compared. What it needs of the files is read once.
-
-    Args:
-        label: its name.
-        run: the run.
-        row: the setting, of the summary's ``over_replicas``.
-    """
-
-    def __init__(self, label: str, run: StoredRun, row: Mapping[str, Any]) -> None:
-        self.label, self.run, self.row = label, run, row
-        replicas = run.summary["replicas"]
-        self.replicas = [replicas[r] for r in row["replicas"] if replicas[r]["diverged_at"] is None]
-
-    @property
-    def valued(self) -> bool:
-        """Whether its value over all events was estimated."""
-        return self.row.get("value") is not None
-
-    @property
-    def modelled(self) -> bool:
-        return self.valued and bool((self.run.summary.get("learner") or {}).get("modelled"))
-
-    @property
-    def estimate(self) -> float | None:
-        """What it is judged by."""
-        found = self.row.get("value", self.row[self.run.measure.name])
-        return None if found is None else float(found)
-
-    @cached_property
-    def finals(self) -> dict[tuple[int, ...], float]:
-        """The final value of every replica by its seed, and by the environment's own seeds if these are lists."""
-        name = self.run.measure.name
-        own = [(self.run.environment.get("init_args") or {}).get(seed) for seed in ("seed", "noise_seed")]
-        return {
-            (replica["seed"], *(seeds[replica["replica"]] for seeds in own if isinstance(seeds, list))): replica[name]
-            for replica in self.replicas
-            if replica[name] is not None
-        }
-
-    @cached_property
-    def weights(self) -> Weights:
-        path = self.run.directory.events if self.valued else self.run.directory.rounds
-        try:
-            return self._values() if self.valued else self._accepted()
-        except (OSError, LookupError, ValueError, pa.ArrowException) as error:
-            raise InputError(
-                f"{path} is missing, damaged or not that of a run ({error}), and {self.label} cannot be compared "
-                "without it. Leave this run out, or run it again."
-            ) from error
-
-    def _accepted(self) -> Weights:
-        """The CTR: every accepted event of all seeds counts the same."""
-        members = [replica["replica"] for replica in self.replicas]
-        table = pq.read_table(self.run.directory.rounds, columns=["replica", "event", "reward"])
-        replica, row, click = (table[name].to_numpy() for name in ("replica", "event", "reward"))
-        kept = np.isin(replica, members)
-        share = np.full(kept.sum(), 1 / max(kept.sum(), 1))
-        pi = np.full(kept.sum(), 1 / max(len(members), 1))
-        return self._weights(row[kept], share, pi, click[kept], np.ones(kept.sum(), dtype=bool), 1.0)
-
-    def _values(self) -> Weights:
-        """The value over all events: e = c pi / (p C)."""
-        table = pq.read_table(self.run.directory.events)
-        replica, row, weight, pi, click = (
-            table[name].to_numpy() for name in ("replica", "row", "weight", "pi", "click")
-        )
-        members = self._valued_replicas
-        C = np.full(len(self.run.summary["replicas"]), np.inf)
-        for member in members:
-            C[member["replica"]] = member["sums"]["C"]
-        kept = np.isin(replica, [member["replica"] for member in members])
-        e = weight[kept] / C[replica[kept]] / len(members)
-        rows = int(self.run.summary["learner"]["rows"])
-        known, share = sampled(row[kept], rows), min(1.0, SAMPLED_EVENTS / rows)
-        return self._weights(row[kept], e, pi[kept] / len(members), click[kept], known, share)
-
-    @property
-    def _valued_replicas(self) -> list[Mapping[str, Any]]:
-        return [replica for replica in self.replicas if replica.get("value") is not None]
-
-    def _weights(self, row: Any, e: Floats, pi: Floats, click: Any, known: NDArray[np.bool_], share: float) -> Weights:
-        """Sums over the seeds, and over the times that a resample drew an event."""
-        rows, place = np.unique(row.astype(np.int64), return_inverse=True)
-        e, pi = (np.bincount(place, values, len(rows)).astype(np.float64) for values in (e, pi))
-        clicked, of_sample = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
-        clicked[place], of_sample[place] = click, known
-        size = float(mean_or(self._size(), (pi * e**2)[of_sample].sum(), pi[of_sample].sum()))
-        events = max((replica["seen"] for replica in self.replicas), default=0)
-        return Weights(rows, e, pi, clicked, of_sample, size, share, float(events))
-
-    def _size(self) -> float:
-        """The size of a click where no event of the sample was matched: that of one seed."""
-        sums = [member["sums"] for member in self._valued_replicas] if self.valued else []
-        sizes = [each["pi_w2"] / each["pi"] / each["C"] ** 2 for each in sums if each["pi"] > 0]
-        return float(np.mean(sizes)) if sizes else np.nan
-
-    def interval(self, level: float) -> Ends:
-        """The mean over seeds of the interval of a value with a reward model."""
-        sums = [member["sums"] for member in self._valued_replicas]
-        of = {name: np.array([each[name] for each in sums]) for name in sums[0]}
-        more = pseudo_click(of["pi"], of["pi_w"], of["pi_w2"])
-        low, high = modelled_interval(of["A"], of["C"], of["c2_V2"], of["c2_V"], of["c2"], more, level)
-        return Ends(low.mean(), high.mean())
 
 
 def difference(first: Contender, second: Contender, level: float) -> dict[str, Any]:
@@ -217,7 +91,8 @@ def _sums(one: Weights, other: Weights, n: float, rate: float) -> ClickSums:
         weight = apart * known * side
         sizes.append(float(mean_or(own, (weight * d**2).sum(), weight.sum())))
     plus, minus = (size * n**2 for size in sizes)
-    return ClickSums(n, float((d * click).sum() * n), float((d**2 * click).sum() * n**2), plus, minus, rate)
+    variance = float((d**2 * click).sum()) + one.luck + other.luck
+    return ClickSums(n, float((d * click).sum() * n), variance * n**2, plus, minus, rate)
 
 
 def _squares(one: Weights, other: Weights, n: float) -> float:
@@ -273,7 +148,7 @@ def how(contenders: Sequence[Contender]) -> str:
     """What a difference is one of."""
     if contenders[0].run.measure is not CTR:
         return "Differences are paired by seed."
-    shared = "Seeds share the log's clicks and count as one."
+    shared = "Seeds share the log's clicks: an agent is compared by its mean weights."
     if any(each.modelled for each in contenders):
         return f"Differences are of the values over all events, from their separate intervals. {shared}"
     if any(each.valued for each in contenders):

@@ -15,8 +15,9 @@ from nl_lightning.core.power import EFFECT
 from nl_lightning.core.replicas import SETTINGS
 from nl_lightning.core.statistics import LEVEL, Interval
 from nl_lightning.reporting.comparison import agent_rank
+from nl_lightning.reporting.contenders import Contender
 from nl_lightning.reporting.curves import SHOWN, Curves, bands, read_columns
-from nl_lightning.reporting.differences import Contender, default_baseline, difference, how, level_of
+from nl_lightning.reporting.differences import default_baseline, difference, how, level_of
 from nl_lightning.reporting.discovery import StoredRun, flat_configs
 from nl_lightning.reporting.palette import style_numbers
 from nl_lightning.reporting.tables import notes as notes_of
