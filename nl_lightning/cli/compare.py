@@ -18,6 +18,7 @@ from nl_lightning.core import lightning_logging
 from nl_lightning.core.arguments import OneLineParser, suggest
 from nl_lightning.core.errors import InputError
 from nl_lightning.reporting.comparison import compare_runs
+from nl_lightning.reporting.tracking import flat_differences, log_tables, wandb_logger
 from nl_lightning.runs.directory import RunDirectory
 
 __all__ = ["main"]
@@ -70,6 +71,10 @@ def main(arguments: Sequence[str], fit: Callable[[list[str]], None] = fit_one) -
         console.print(comparison.table)
         for line in comparison.lines:
             console.print(line, soft_wrap=True)
+        given = wandb_logger(found[0][0].read_config())
+        if given is not None:
+            tables = {"differences": flat_differences(comparison.result)}
+            console.print(log_tables(where.name, "compare", where, tables, [comparison.picture], given), soft_wrap=True)
     if failed:
         print(f"error: no result for {', '.join(failed)}; the reason is above.", file=sys.stderr)
         sys.exit(1)

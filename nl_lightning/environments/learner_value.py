@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nl_lightning.core.intervals import Ends, PseudoClick, gamma_interval, ips_interval, pseudo_click
-from nl_lightning.core.statistics import CLICK_LEVEL
 
 __all__ = [
     "SAMPLED_EVENTS",
@@ -28,7 +27,6 @@ __all__ = [
     "LearnerValue",
     "PassedEvents",
     "lower_quantile",
-    "modelled_interval",
     "sampled",
 ]
 
@@ -192,7 +190,7 @@ class LearnerValue:
         more = pseudo_click(sums["pi"], sums["pi_w"], sums["pi_w2"])
         if not self.settings.modelled:
             return ips_interval(sums["clicks"], sums["clicks2"], C, more)
-        return modelled_interval(A, C, sums["c2_V2"], sums["c2_V"], sums["c2"], more)
+        return _modelled_interval(A, C, sums["c2_V2"], sums["c2_V"], sums["c2"], more)
 
     # ---- state ----------------------------------------------------------------------------------------------------
 
@@ -230,16 +228,13 @@ def sampled(row: NDArray[np.int64], rows: int) -> NDArray[np.bool_]:
     return np.asarray((row.astype(np.uint64) * np.uint64(2654435761)) % np.uint64(2**32) < share * 2**32)
 
 
-def modelled_interval(
-    A: Floats, C: Floats, c2_V2: Floats, c2_V: Floats, c2: Floats, more: PseudoClick, level: float = CLICK_LEVEL
-) -> Ends:
-    """The interval of values with a reward model; see ``LearnerValue.interval``."""
+def _modelled_interval(A: Floats, C: Floats, c2_V2: Floats, c2_V: Floats, c2: Floats, more: PseudoClick) -> Ends:
     with np.errstate(divide="ignore", invalid="ignore"):
         value = A / C
         v = np.maximum(c2_V2 - 2 * value * c2_V + value**2 * c2, 0) / C**2
         mirrored = value > 0.5
         y = np.maximum(np.where(mirrored, 1 - value, value), 0)
-        low, high = gamma_interval(y, v, y + more.a / C, v + more.b / C**2, level)
+        low, high = gamma_interval(y, v, y + more.a / C, v + more.b / C**2)
     nothing = np.isnan(more.a) | (C == 0)
     ends = np.where(mirrored, 1 - high, low), np.where(mirrored, 1 - low, high)
     return Ends(

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from nl_lightning.core.errors import InputError
-from nl_lightning.core.intervals import Ends, mean_or, pseudo_click
-from nl_lightning.environments.learner_value import SAMPLED_EVENTS, modelled_interval, sampled
+from nl_lightning.core.intervals import mean_or
+from nl_lightning.environments.learner_value import SAMPLED_EVENTS, sampled
 from nl_lightning.reporting.discovery import StoredRun
 
 __all__ = ["Contender", "Weights"]
@@ -139,13 +139,18 @@ class Contender:
         sizes = [each["pi_w2"] / each["pi"] / each["C"] ** 2 for each in sums if each["pi"] > 0]
         return float(np.mean(sizes)) if sizes else np.nan
 
-    def interval(self, level: float) -> Ends:
-        """The mean over seeds of the interval of a value with a reward model."""
-        sums = [member["sums"] for member in self._valued_replicas]
-        of = {name: np.array([each[name] for each in sums]) for name in sums[0]}
-        more = pseudo_click(of["pi"], of["pi_w"], of["pi_w2"])
-        low, high = modelled_interval(of["A"], of["C"], of["c2_V2"], of["c2_V"], of["c2"], more, level)
-        return Ends(low.mean(), high.mean())
+    @cached_property
+    def excess(self) -> float:
+        """How many times the variance of sum e r that of its value is, at least 1: a bad reward model adds to it."""
+        if not self.modelled:
+            return 1.0
+        found = []
+        for sums in (member["sums"] for member in self._valued_replicas):
+            y, more = sums["A"] / sums["C"], sums["pi_w2"] / sums["pi"] if sums["pi"] > 0 else 0.0
+            variance = sums["c2_V2"] - 2 * y * sums["c2_V"] + y**2 * sums["c2"]
+            if sums["clicks2"] + more > 0:
+                found.append((variance + more) / (sums["clicks2"] + more))
+        return max(1.0, *found) if found else 1.0
 
 
 def _luck(replica: Any, row: Any, e: Floats, click: Any) -> float:

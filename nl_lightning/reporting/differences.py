@@ -12,8 +12,8 @@ another log would have taught them otherwise is not in it: one log cannot show t
   clicks, but of the other events a sample, from which b_plus and b_minus follow.
 - Else the estimate is the CTR of the accepted events, and e = 1 / (their number), from rounds.parquet.
 
-A value with a reward model is no such sum. Two of them are compared by their own intervals, [low1 - high2, high1 -
-low2], which is wider and holds however they depend on each other.
+A value with a reward model differs from sum e r by terms that lower its variance if the model is any good. D is then
+the difference of these values; its variance is that of sum d r, times what a bad model adds to that of a value.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from nl_lightning.agents import Greedy
 from nl_lightning.core.differences import (
@@ -58,17 +57,19 @@ def difference(first: Contender, second: Contender, level: float) -> dict[str, A
     one, other = first.weights, second.weights
     n = max(one.events, other.events)
     sums = _sums(one, other, n, rate)
-    if not (first.modelled or second.modelled):
-        found = click_difference(sums, level)
-        if sums.clicks2:
-            return found
-        # without a click the spread is that of the log's clicks
-        spread = Spread(_squares(one, other, n) * log.get("ctr", 0.0) / n if n else 0.0, sums.plus + sums.minus)
-        return told_apart(found["value"], found["low"], found["high"], level, n, spread, rate)
-    ours, theirs = first.interval(level), second.interval(level)
-    low, high = float(ours.low - theirs.high), float(ours.high - theirs.low)
-    error = (high - low) / 2 / float(ndtri((1 + level) / 2))
-    return told_apart(first.estimate - second.estimate, low, high, level, n, Spread(error**2 * n, 0.0), rate)
+    excess = max(first.excess, second.excess)
+    sums = sums._replace(
+        clicks=(first.estimate - second.estimate) * n if first.modelled or second.modelled else sums.clicks,
+        clicks2=sums.clicks2 * excess,
+        plus=sums.plus * excess,
+        minus=sums.minus * excess,
+    )
+    found = click_difference(sums, level)
+    if sums.clicks2 or not n:
+        return found
+    # without a click the spread is that of the log's clicks
+    spread = Spread(_squares(one, other, n) * log.get("ctr", 0.0) / n, sums.plus + sums.minus)
+    return told_apart(found["value"], found["low"], found["high"], level, n, spread, rate)
 
 
 def _paired(one: Weights, other: Weights) -> tuple[Floats, ...]:
@@ -149,8 +150,6 @@ def how(contenders: Sequence[Contender]) -> str:
     if contenders[0].run.measure is not CTR:
         return "Differences are paired by seed."
     shared = "Seeds share the log's clicks: an agent is compared by its mean weights."
-    if any(each.modelled for each in contenders):
-        return f"Differences are of the values over all events, from their separate intervals. {shared}"
     if any(each.valued for each in contenders):
         return f"Differences are of the values over all events, paired by event. {shared}"
     return f"Differences are of the CTR of the accepted events, paired by event. {shared}"

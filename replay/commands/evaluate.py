@@ -6,8 +6,8 @@ SNIPS   self-normalised IPS, with a gamma interval
 
 All of them take one pass over the log, however many policies there are. Several policies are compared with a baseline,
 event by event: a difference has its own interval, which is narrower the more they agree, and one rule says what is
-better. --obp adds the estimators of the Open Bandit
-Pipeline (DM, IPW, SNIPW, DR, Replay) for one checkpoint; these hold the whole log in memory.
+better. --obp adds the estimators of the Open Bandit Pipeline (DM, IPW, SNIPW, DR, Replay) for one checkpoint; these
+hold the whole log in memory.
 
 A policy of your own is a function that maps a pandas DataFrame of N events (the columns that are known before the
 choice) to their probabilities (N, actions), in the order of log.actions. An agent that does not come with nl_lightning
@@ -37,6 +37,7 @@ from nl_lightning.core.files import write_beside
 from nl_lightning.core.imports import import_callable, import_class, make_current_directory_importable
 from nl_lightning.core.threads import LARGE_WORK, default_threads
 from nl_lightning.core.whole import check_whole
+from nl_lightning.reporting.tracking import log_tables, needs_wandb
 from replay.evaluation.comparison import EvaluationSettings, compare
 from replay.evaluation.evaluate import DRAWS, TrainedAgent, describe, load_trained, measure
 from replay.evaluation.policies import POLICIES, Policy
@@ -109,9 +110,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--accelerator", choices=ACCELERATORS, default="cpu", help="device that each process uses")
     parser.add_argument("--obp", action="store_true", help="also run obp's estimators, for the first replica")
     parser.add_argument("--output", type=Path, help="file to write the result to, as JSON")
+    parser.add_argument(
+        "--wandb",
+        action="store_true",
+        help="log the estimates and the differences to Weights & Biases; offline without a key",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.wandb:
+        needs_wandb("--wandb")
     if options.output and not options.output.parent.is_dir():
         raise InputError(f"--output: there is no directory {options.output.parent}.")
     processes = Processes(options.devices, options.num_nodes, options.accelerator)
@@ -168,6 +176,17 @@ def _compare(
     _save(result.to_dict(), options.output)
     if options.output:
         console.print(f"Result: {options.output}", soft_wrap=True)
+    if options.wandb:
+        estimates = [{"policy": each["policy"], **row} for each in result.policies for row in each["replicas"]]
+        differences = [
+            {"baseline": result.baseline, **row} for row in result.to_dict().get("differences", {}).get("rows", [])
+        ]
+        _track(console, log, {"estimates": estimates, "differences": differences})
+
+
+def _track(console: Console, log: Log, tables: dict[str, list[dict[str, Any]]]) -> None:
+    """Log the tables as a W&B run, named after the log."""
+    console.print(log_tables(str(log.path).rstrip("/").rpartition("/")[2], "evaluate", Path(), tables), soft_wrap=True)
 
 
 def _evaluate_one(
@@ -199,6 +218,8 @@ def _evaluate_one(
     console.print(estimates_table(result["log"], result["level"], "replica", rows, title))
     _say(console, result["notes"], loud)
     _save(result, options.output)
+    if options.wandb:
+        _track(console, log, {"estimates": [{"policy": agent.name, **row} for row in result["replicas"]]})
     if options.obp:
         try:
             assert isinstance(features, ObdFeatures)
