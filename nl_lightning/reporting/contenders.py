@@ -15,7 +15,7 @@ from nl_lightning.core.intervals import mean_or
 from nl_lightning.environments.learner_value import SAMPLED_EVENTS, sampled
 from nl_lightning.reporting.discovery import StoredRun
 
-__all__ = ["Contender", "Weights"]
+__all__ = ["Contender", "Weights", "seeds_luck"]
 
 Floats = NDArray[np.float64]
 
@@ -100,7 +100,7 @@ class Contender:
         replica, row, click = (table[name].to_numpy() for name in ("replica", "event", "reward"))
         accepted = np.bincount(replica, minlength=len(self.run.summary["replicas"]))
         shares = np.full(len(row), 1 / max(len(row), 1)), np.full(len(row), 1 / max(len(members), 1))
-        luck = _luck(replica, row, 1 / accepted[replica], click)
+        luck = seeds_luck(replica, row, 1 / accepted[replica], click)
         return self._weights(row, *shares, click, np.ones(len(row), dtype=bool), luck, 1.0)
 
     def _values(self) -> Weights:
@@ -115,7 +115,7 @@ class Contender:
         rows = int(self.run.summary["learner"]["rows"])
         known, share = sampled(row, rows), min(1.0, SAMPLED_EVENTS / rows)
         shares = e / len(members), pi / len(members)
-        return self._weights(row, *shares, click, known, _luck(replica, row, e, click), share)
+        return self._weights(row, *shares, click, known, seeds_luck(replica, row, e, click), share)
 
     @property
     def _valued_replicas(self) -> list[Mapping[str, Any]]:
@@ -153,7 +153,7 @@ class Contender:
         return max(1.0, *found) if found else 1.0
 
 
-def _luck(replica: Any, row: Any, e: Floats, click: Any) -> float:
+def seeds_luck(replica: Any, row: Any, e: Floats, click: Any) -> float:
     """The variance of the mean over seeds beyond that of the clicks; 0 with one seed."""
     members, seed = np.unique(replica, return_inverse=True)
     n, met = len(members), click > 0
