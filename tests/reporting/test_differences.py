@@ -278,10 +278,10 @@ def covered(
 
 @pytest.mark.parametrize("p", [[0.2] * 5, [0.1, 0.4, 0.1, 0.3, 0.1]])
 def test_differences_of_learners_cover(p: list[float]) -> None:
-    """120 logs: at 95% a mean coverage below 0.90 has a chance of about 1 in 100."""
+    """Of 120 logs at 95%, fewer than 0.90 are covered with a chance of about 1 in 100."""
     rare, _ = covered([0.004, 0.004, 0.008, 0.003, 0.004], p)
     assert rare >= 0.95
     these, expected = covered([0.05, 0.05, 0.08, 0.03, 0.05], p)
     assert these >= 0.93
-    # another log would teach the agents otherwise, which one log cannot show; without the seeds' chance it is 0.75
-    assert expected >= 0.87
+    # that another log would teach the agents otherwise is not in the interval
+    assert expected >= 0.9
