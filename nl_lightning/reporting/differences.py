@@ -45,13 +45,12 @@ Floats = NDArray[np.float64]
 
 def difference(first: Contender, second: Contender, level: float) -> dict[str, Any]:
     """The first less the second, its interval, and the verdict by the one rule."""
-    measure = first.run.measure
-    if measure is not CTR:
+    measure, log = first.run.measure, first.run.summary.get("log")
+    if not log:
         both = sorted(first.finals.keys() & second.finals.keys())
         a, b = (np.array([each.finals[seeds] for seeds in both]) for each in (first, second))
         return seed_difference(a, b, measure.better, level)
-    log = first.run.summary.get("log") or {}
-    rate = second.estimate or log.get("ctr") or 0.0
+    rate = second.estimate or log["ctr"]
     if first.estimate is None or second.estimate is None:
         return told_apart(None, None, None, level, 0, Spread(0.0, 0.0), rate)
     one, other = first.weights, second.weights
@@ -68,7 +67,7 @@ def difference(first: Contender, second: Contender, level: float) -> dict[str, A
     if sums.clicks2 or not n:
         return found
     # without a click the spread is that of the log's clicks
-    spread = Spread(_squares(one, other, n) * log.get("ctr", 0.0) / n, sums.plus + sums.minus)
+    spread = Spread(_squares(one, other, n) * log["ctr"] / n, sums.plus + sums.minus)
     return told_apart(found["value"], found["low"], found["high"], level, n, spread, rate)
 
 
@@ -147,7 +146,7 @@ def compare(contenders: Sequence[Contender], baseline: int) -> Differences:
 
 def how(contenders: Sequence[Contender]) -> str:
     """What a difference is one of."""
-    if contenders[0].run.measure is not CTR:
+    if not contenders[0].run.summary.get("log"):
         return "Differences are paired by seed."
     shared = "Seeds share the log's clicks: an agent is compared by its mean weights."
     if any(each.valued for each in contenders):
