@@ -219,3 +219,20 @@ def test_the_command_prints_a_second_table(made: Made, tmp_path: Path, capsys: p
     with pytest.raises(SystemExit):
         main(["evaluate", f"--log={made.log.path}", *given, "--baseline=nosuch"])
     assert "must be one of the policies, uniform, logged, best-fixed; got 'nosuch'" in capsys.readouterr().err
+
+
+def test_the_command_logs_to_wandb(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    main(["evaluate", f"--log={made.log.path}", "--policy=uniform", "--policy=logged", "--wandb"])
+    (run,) = Path("wandb").glob("offline-run-*")
+    assert f"upload it with: wandb sync {run}" in capsys.readouterr().out
+    tables = {path.name.split("_")[0]: json.loads(path.read_text()) for path in run.glob("files/media/table/*.json")}
+    expected = replay.evaluate(made.log, ["uniform", "logged"]).differences.loc["uniform"]
+    row = dict(zip(tables["differences"]["columns"], tables["differences"]["data"][0], strict=True))
+    assert (row["policy"], row["baseline"], row["verdict"]) == ("uniform", "logged", expected["verdict"])
+    assert row["low"] == pytest.approx(expected["low"])
+    assert len(tables["estimates"]["data"]) == 2
