@@ -11,13 +11,20 @@ from benchmarks.peers.contenders import LEARNING_MARKS, ONLINE_MARKS, Mark
 from benchmarks.peers.marks import event_seconds
 from benchmarks.peers.side_by_side import ratios
 from nl_lightning.core.files import write_beside
+from nl_lightning.reporting.palette import OTHERS, OURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RATIOS, GROWTH = "ratios.png", "growth.png"
 
-_OURS, _THEIRS = "#D55E00", ("#0072B2", "#009E73", "#7F7F7F")
+_WORDS = {
+    "(a) one run": "Simulated bandit, 2,000 rounds, one seed",
+    "(b) ten seeds, a seed": "Simulated bandit, ten seeds at once, time per seed",
+    "(c) one replica": "Learning from a click log of 10,000 events",
+    "(c) ten replicas, a replica": "Learning from a click log, ten replicas, time per replica",
+}
+"""What a mark is about, for those who have not read the text around it."""
 
 
 def draw(found: dict[str, Any], directory: Path) -> None:
@@ -27,47 +34,60 @@ def draw(found: dict[str, Any], directory: Path) -> None:
 
 
 def _ratios(found: dict[str, Any]) -> Figure:
-    """A dot a mark: the median ratio, the line from the lowest to the highest, and where it has to be."""
+    """A bar a mark: the median ratio, the line from the lowest to the highest, and where it has to be."""
     bars: list[tuple[Mark, list[float]]] = []
     for group, marks in (("online", ONLINE_MARKS), ("learning", LEARNING_MARKS)):
-        bars += [(mark, ratios(found[group][mark.theirs], found[group][mark.ours])) for mark in marks]
-    figure = Figure(figsize=(8.5, 0.62 * len(bars) + 1.3), layout="constrained")
+        by_name = found[group]
+        # results from before a mark was set do not have it
+        known = [mark for mark in marks if mark.ours in by_name and mark.theirs in by_name]
+        bars += [(mark, ratios(by_name[mark.theirs], by_name[mark.ours])) for mark in known]
+    figure = Figure(figsize=(10, 0.62 * len(bars) + 1.9), layout="constrained")
     axes = figure.add_subplot()
+    bar = goal = spread = None
     for place, (mark, values) in enumerate(reversed(bars)):
-        axes.plot([mark.at_least] * 2, [place - 0.3, place + 0.3], color="black", linewidth=2)
+        (goal,) = axes.plot([mark.at_least] * 2, [place - 0.36, place + 0.36], color="black", linewidth=2.5)
         if not values:
             axes.text(1.1, place, "not measured", va="center")
             continue
         middle = median(values)
-        axes.barh(place, middle, height=0.5, color=_OURS, alpha=0.75)
-        axes.plot([min(values), max(values)], [place, place], color="#333333", linewidth=1.5)
+        bar = axes.barh(place, middle, height=0.55, color=OURS, alpha=0.75)
+        (spread,) = axes.plot([min(values), max(values)], [place, place], color="#333333", linewidth=1.5)
         axes.annotate(
-            f"{middle:.0f}" if middle >= 10 else f"{middle:.1f}",
-            (max(middle, max(values), mark.at_least), place),
+            f"{middle:.0f} times" if middle >= 10 else f"{middle:.1f} times",
+            (max(middle, *values, mark.at_least), place),
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
         )
-    labels = [f"{mark.title}\nbeside {mark.theirs}" for mark, _ in reversed(bars)]
-    axes.set_yticks(range(len(bars)), labels, fontsize=9)
+    axes.set_yticks(range(len(bars)), [_described(mark) for mark, _ in reversed(bars)], fontsize=9)
     axes.set_xscale("log")
     axes.set_xlim(left=1)
     axes.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
-    axes.margins(x=0.12)
-    axes.set_xlabel("we are so many times as fast; the thin line is the spread, the black mark what is to be reached")
+    axes.margins(x=0.16)
+    axes.set_xlabel("time of the other library / time of nl-lightning, on the same machine (1 = equally fast)")
     axes.spines[["top", "right"]].set_visible(False)
+    handles = {"median of alternating runs": bar, "lowest to highest": spread, "goal": goal}
+    drawn = [(handle, label) for label, handle in handles.items() if handle is not None]
+    figure.legend(*map(list, zip(*drawn, strict=True)), loc="outside lower right", ncols=3, frameon=False, fontsize=9)
+    figure.suptitle("Speed of nl-lightning compared with other bandit libraries", x=0.01, ha="left")
     return figure
+
+
+def _described(mark: Mark) -> str:
+    work, descent, _ = mark.title.partition(", gradient descent")
+    how = ", with the paper's gradient descent" if descent else ""
+    return f"{_WORDS.get(work, work)}{how}\ncompared with {mark.theirs}"
 
 
 def _growth(growth: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     runs, memory, log = figure.subplots(1, 3)
-    runs.set(title="(e) an online run", xlabel="rounds", ylabel="seconds", xscale="log", yscale="log")
+    runs.set(title="Time of an online run", xlabel="rounds", ylabel="seconds", xscale="log", yscale="log")
     _lines(runs, growth["online"], "rounds", lambda point: point["seconds"])
     _lines(memory, {"NeuralLog-UCB-2": growth["long"]}, "rounds", lambda point: point["memory"] / 1e6)
-    memory.set(title="(e) our memory in a long run", xlabel="rounds", ylabel="peak memory, MB")
+    memory.set(title="Memory of nl-lightning in a long run", xlabel="rounds", ylabel="peak memory, MB")
     log.set(
-        title="(e) learning from a log, TrainNN aside",
+        title="Learning from a log, without TrainNN",
         xlabel="events of the log",
         ylabel="microseconds an event",
         xscale="log",
@@ -80,7 +100,7 @@ def _growth(growth: dict[str, Any]) -> Figure:
 def _lines(axes: "Axes", by_name: Mapping[str, list[dict[str, Any]]], size: str, show: Any) -> None:
     for place, (name, points) in enumerate(by_name.items()):
         known = [point for point in points if size in point]
-        colour = _OURS if not place else _THEIRS[(place - 1) % len(_THEIRS)]
+        colour = OURS if not place else OTHERS[(place - 1) % len(OTHERS)]
         axes.plot([p[size] for p in known], [show(p) for p in known], "o-", color=colour, label=name, markersize=4)
     axes.grid(alpha=0.3)
     sizes = sorted({point[size] for points in by_name.values() for point in points if size in point})

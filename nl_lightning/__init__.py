@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from nl_lightning.agents.callbacks import RoundCallback
     from nl_lightning.environments import Deal, Environment, Simulation
     from nl_lightning.rollout.data import BanditData
+    from nl_lightning.runs.results import Results
 
 __version__ = "0.1.0"
 
@@ -52,6 +53,7 @@ __all__ = [
     "NeuralLogTS2",
     "NeuralLogUCB1",
     "NeuralLogUCB2",
+    "Results",
     "RoundCallback",
     "Simulation",
     "__version__",
@@ -66,6 +68,7 @@ _SOURCES = {
     "Environment": "nl_lightning.environments",
     "Simulation": "nl_lightning.environments",
     "BanditData": "nl_lightning.rollout.data",
+    "Results": "nl_lightning.runs.results",
 }
 """The module of every public name that is not in ``nl_lightning.agents``."""
 

@@ -265,10 +265,7 @@ class BanditCLI(LightningCLI):
         summary = self.run.read_summary() if self.trainer.is_global_zero else None
         if summary is None:
             return
-        self.console.print(table(summary))
-        for note in notes(summary):
-            self.console.print(note, soft_wrap=True)
-        self.console.print(f"Run directory: {self.run.path}", soft_wrap=True)
+        self._say_result(summary)
         if not summary["finished"]:
             self._say_how_to_go_on()
         for logger in self.trainer.loggers:
@@ -276,6 +273,12 @@ class BanditCLI(LightningCLI):
                 self._finish_wandb(logger)
         if asked_to_stop(self.trainer) and not summary["finished"]:
             sys.exit(TERMINATED)
+
+    def _say_result(self, summary: dict[str, Any]) -> None:
+        self.console.print(table(summary))
+        for note in notes(summary):
+            self.console.print(note, soft_wrap=True)
+        self.console.print(f"Run directory: {self.run.path}", soft_wrap=True)
 
     def _say_how_to_go_on(self) -> None:
         self.console.print(f"Stopped before the end; go on with: {self.run.command}", soft_wrap=True)
@@ -286,6 +289,13 @@ class BanditCLI(LightningCLI):
         run.finish()
         where = f"at {url}" if url else f"offline in {directory}; upload it with: wandb sync {directory}"
         self.console.print(f"W&B run {where}", soft_wrap=True)
+
+
+class BriefCLI(BanditCLI):
+    """Says of a result no more than a line: it is shown in a table with others."""
+
+    def _say_result(self, summary: dict[str, Any]) -> None:
+        self.console.print(f"{summary['agent']}: {summary['rounds']:,} rounds in {summary['seconds']:.1f} s")
 
 
 def parsed_strictly(cli: type[BanditCLI], arguments: list[str], others: Sequence[str] = (), **kwargs: Any) -> BanditCLI:
@@ -337,12 +347,12 @@ def _translated(arguments: list[str]) -> list[str]:
     return translate_threads(translate_model(expand_resume(arguments)))
 
 
-def main(arguments: list[str]) -> None:
-    """``fit [options]`` or ``test [options]``"""
+def main(arguments: list[str], brief: bool = False) -> None:
+    """``fit [options]`` or ``test [options]``; ``brief`` leaves out the table and the notes of a result."""
     lightning_logging.silence()
     answer_help(find_command(arguments, BanditCLI.subcommands()), arguments)
     parsed_strictly(
-        BanditCLI,
+        BriefCLI if brief else BanditCLI,
         _translated(arguments),
         save_config_callback=None,
         trainer_defaults=trainer_flags.DEFAULTS,

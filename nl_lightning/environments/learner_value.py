@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 
 from nl_lightning.core.intervals import Ends, PseudoClick, gamma_interval, ips_interval, pseudo_click
 
-__all__ = ["SAMPLED_EVENTS", "EventRecord", "LearnerSettings", "LearnerValue", "PassedEvents", "lower_quantile"]
+__all__ = [
+    "SAMPLED_EVENTS",
+    "EventRecord",
+    "LearnerSettings",
+    "LearnerValue",
+    "PassedEvents",
+    "lower_quantile",
+    "sampled",
+]
 
 Floats = NDArray[np.float64]
 

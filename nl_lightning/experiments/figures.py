@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nl_lightning.core.statistics import Interval, interval
 from nl_lightning.experiments.paper import PAPER_AGENTS
 from nl_lightning.experiments.results import AgentResult, FigureResult, PanelResult
+from nl_lightning.reporting.palette import AGENT_COLOURS, GREY
 from nl_lightning.reporting.plots import over_seeds
 from nl_lightning.runs.summary import CTR, MEASURES, Measure
 
@@ -49,24 +50,14 @@ class Style(NamedTuple):
     """offset, then dashes and gaps; empty for a solid line"""
 
 
-STYLES: dict[str, Style] = dict(
-    zip(
-        PAPER_AGENTS,
-        (
-            Style("#000000", (0, (6, 1.5, 1, 1.5))),
-            Style("#56B4E9", (0, (1, 1.5))),
-            Style("#E69F00", (0, (2.5, 1))),
-            Style("#0072B2", (0, (4, 1.5))),
-            Style("#D55E00", (0, ())),
-            Style("#009E73", (0, (7, 1))),
-            Style("#CC79A7", (0, (3, 1, 1, 1))),
-        ),
-        strict=True,
-    )
-)
-"""Okabe and Ito's colours without yellow, which is hard to see on paper. Line styles differ for printing in grey."""
+_LINES: tuple[tuple[float, ...], ...] = ((6, 1.5, 1, 1.5), (1, 1.5), (2.5, 1), (4, 1.5), (), (7, 1), (3, 1, 1, 1))
 
-_OTHER = Style("#7F7F7F", (0, ()))
+STYLES: dict[str, Style] = {
+    agent: Style(AGENT_COLOURS[agent], (0, line)) for agent, line in zip(PAPER_AGENTS, _LINES, strict=True)
+}
+"""Line styles differ for printing in grey."""
+
+_OTHER = Style(GREY, (0, ()))
 """An agent that is not in the paper."""
 
 

@@ -3,20 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lightning.pytorch.loggers import Logger, WandbLogger
 
-from nl_lightning.core.errors import InputError
 from nl_lightning.experiments.results import FigureResult
+from nl_lightning.reporting.tracking import PROJECT, needs_wandb, wandb_table
 from nl_lightning.runs.wandb import wandb_is_offline
 
-if TYPE_CHECKING:
-    import wandb
-
 __all__ = ["PROJECT", "WandbGroup", "log_figure", "run"]
-
-PROJECT = "nl-lightning"
 
 
 class WandbGroup(NamedTuple):
@@ -28,10 +23,7 @@ class WandbGroup(NamedTuple):
 
     @classmethod
     def of(cls, id: str) -> "WandbGroup":
-        try:
-            import wandb  # noqa: F401
-        except ImportError as error:
-            raise InputError("--wandb needs the package wandb: pip install 'nl-lightning[wandb]'.") from error
+        needs_wandb("--wandb")
         return cls(id, wandb_is_offline())
 
     def settings(self, directory: Path, job_type: str, name: str) -> dict[str, Any]:
@@ -75,9 +67,9 @@ def log_figure(group: WandbGroup, result: FigureResult, directory: Path) -> None
     files = sorted(path for path in directory.glob(f"{result.name}*") if _belongs(path, result.name))
     with wandb.init(**group.settings(directory, "result", result.name)) as made:
         tables = {
-            "finals": _table(_finals(result)),
-            "verdicts": _table([verdict._asdict() for verdict in result.verdicts]),
-            "chosen": _table([row for row in result.tuning if row["chosen"]]),
+            "finals": wandb_table(_finals(result)),
+            "verdicts": wandb_table([verdict._asdict() for verdict in result.verdicts]),
+            "chosen": wandb_table([row for row in result.tuning if row["chosen"]]),
         }
         shown: dict[str, Any] = {name: table for name, table in tables.items() if table.data}
         pictures = {path.stem: wandb.Image(str(path)) for path in files if path.suffix == ".png"}
@@ -100,11 +92,3 @@ def _finals(result: FigureResult) -> list[dict[str, Any]]:
         for agent in panel.agents
         for seed, final in zip(agent.seeds, agent.final, strict=True)
     ]
-
-
-def _table(rows: list[dict[str, Any]]) -> "wandb.Table":
-    """A W&B table. Rows may lack columns: linear agents have no m."""
-    import wandb
-
-    columns: list[str | int] = list(dict.fromkeys(name for row in rows for name in row))
-    return wandb.Table(columns=columns, data=[[row.get(str(name)) for name in columns] for row in rows])

@@ -10,6 +10,8 @@ import re
 from importlib.resources import files
 from typing import Any
 
+from nl_lightning.reporting.palette import COLOURS
+
 __all__ = ["render"]
 
 
@@ -18,5 +20,6 @@ def render(data: dict[str, Any]) -> str:
     template = (files("nl_lightning.reporting") / "page.html").read_text(encoding="utf-8")
     # JSON allows \u003c for every <, so that it contains neither </script> nor <!--.
     embedded = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-    parts = {"title": html.escape(data["title"]), "data": embedded}
-    return re.sub(r"\{\{(title|data)\}\}", lambda match: parts[match[1]], template)
+    palette = " ".join(f"--c{number}: {colour.lower()};" for number, colour in enumerate(COLOURS))
+    parts = {"title": html.escape(data["title"]), "data": embedded, "palette": palette}
+    return re.sub(r"\{\{(title|data|palette)\}\}", lambda match: parts[match[1]], template)

@@ -1,7 +1,7 @@
 """The data of the HTML page, as plain lists and numbers that JSON can hold."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -9,14 +9,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from nl_lightning.core.differences import bonferroni, rule
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.power import EFFECT
 from nl_lightning.core.replicas import SETTINGS
-from nl_lightning.core.statistics import LEVEL, Interval, paired
+from nl_lightning.core.statistics import LEVEL, Interval
 from nl_lightning.reporting.comparison import agent_rank
+from nl_lightning.reporting.contenders import Contender
 from nl_lightning.reporting.curves import SHOWN, Curves, bands, read_columns
+from nl_lightning.reporting.differences import default_baseline, difference, how, level_of
 from nl_lightning.reporting.discovery import StoredRun, flat_configs
+from nl_lightning.reporting.palette import style_numbers
 from nl_lightning.reporting.tables import notes as notes_of
-from nl_lightning.runs.summary import CTR, REGRET, Measure
+from nl_lightning.runs.summary import CTR, REGRET, VALUE, Measure
 
 __all__ = ["Entry", "gather", "read_entries"]
 
@@ -24,9 +29,6 @@ _POINTS = 8_000
 """Points of all curves of a page: 400 each with 20 curves, 100 each with 160 (20 grids); less than 2 MB."""
 
 _FEWEST_POINTS = 100
-
-_COLOURS = 7
-"""Colours that can be told apart; further curves differ by their dashes."""
 
 _CROWD = 16
 """With more curves than this on several problems, only those of the first problem are switched on at first."""
@@ -100,6 +102,7 @@ def gather(title: str, runs: Sequence[StoredRun], entries: Sequence[Entry], left
     return {
         "title": title,
         "level": LEVEL,
+        "effect": EFFECT,
         "runs": heads,
         "versions": versions,
         "left_out": [*left_out, *beyond],
@@ -120,21 +123,26 @@ def _section(measure: Measure, entries: Sequence[Entry], runs: Sequence[StoredRu
     entries = sorted(entries, key=place)
     problems = [place(entry)[0] for entry in entries]
     crowded = len(keys) > 1 and len(entries) > _CROWD
+    labels = _labels(entries, problems)
     shown = []
-    for number, (entry, label) in enumerate(zip(entries, _labels(entries, problems), strict=True)):
-        among = number - problems.index(problems[number])
+    for number, (entry, label) in enumerate(zip(entries, labels, strict=True)):
+        rivals = [
+            other.run.summary["agent"] for other, its in zip(entries, problems, strict=True) if its == problems[number]
+        ]
+        colour, dash = style_numbers(rivals)[number - problems.index(problems[number])]
         shown.append(
             {
                 "label": label,
                 "run": next(i for i, run in enumerate(runs) if run is entry.run),
                 "problem": problems[number],
-                "colour": among % _COLOURS,
-                "dash": among // _COLOURS + problems[number],
+                "colour": colour,
+                "dash": dash + problems[number],
                 "on": not crowded or problems[number] == 0,
                 **_row(entry),
                 **_curves(entry, points),
             }
         )
+    contenders = [Contender(label, entry.run, entry.row) for label, entry in zip(labels, entries, strict=True)]
     firsts = [entries[problems.index(k)].run for k in range(len(keys))]
     notes = dict.fromkeys([_SEEDS_SHARE_CLICKS] if measure is CTR else [])
     for entry in entries:
@@ -149,12 +157,16 @@ def _section(measure: Measure, entries: Sequence[Entry], runs: Sequence[StoredRu
         "better": measure.better,
         "interval": entries[0].row["level"],
         "problems": [
-            {"text": _problem_text(run), "log": (run.summary.get("log") or {}).get("ctr"), "best": best}
-            for run, best in zip(firsts, _best(entries, problems, measure), strict=True)
+            {
+                "text": _problem_text(run),
+                "log": (run.summary.get("log") or {}).get("ctr"),
+                **_comparison([number for number, its in enumerate(problems) if its == position], contenders),
+            }
+            for position, run in enumerate(firsts)
         ],
         "notes": list(notes),
         "entries": shown,
-        "pairs": list(_pairs(entries, problems, measure)),
+        "pairs": list(_pairs(contenders, problems)),
     }
 
 
@@ -213,6 +225,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "finished": summary["finished"],
         "rounds": summary["rounds"],
         "final": [row[f"{measure.name}{end}"] for end in ("", "_low", "_high")],
+        "value": [row.get(name) for name in VALUE] if "value" in row else None,
         "over_seeds": [row.get("over_seeds_low"), row.get("over_seeds_high")] if measure is CTR else None,
         **counts,
         "rate": row["accepted"] / row["seen"] if row.get("seen") else None,
@@ -238,36 +251,37 @@ def _short(values: NDArray[np.float64]) -> list[float | None] | None:
 # ---- differences -----------------------------------------------------------------------------------------------------
 
 
-def _best(entries: Sequence[Entry], problems: Sequence[int], measure: Measure) -> Iterator[int]:
-    """For every problem, the entry that others are compared with at first: the best that has a result."""
-    for problem in range(max(problems) + 1):
-        numbers = [number for number, other in enumerate(problems) if other == problem]
-
-        def place(number: int) -> tuple[bool, int, float]:
-            row = entries[number].row
-            return row[measure.name] is None, row["diverged"], -measure.better * (row[measure.name] or 0.0)
-
-        yield min(numbers, key=place)
-
-
-def _finals(entry: Entry, measure: Measure) -> dict[tuple[int, ...], float]:
-    """The final value of every replica by its seed, and by the environment's own seeds if these are lists."""
-    own = [(entry.run.environment.get("init_args") or {}).get(name) for name in ("seed", "noise_seed")]
-    finals = {}
-    for number in entry.row["replicas"]:
-        replica: Mapping[str, Any] = entry.run.summary["replicas"][number]
-        if replica["diverged_at"] is None and replica[measure.name] is not None:
-            seeds = (replica["seed"], *(seeds[number] for seeds in own if isinstance(seeds, list)))
-            finals[seeds] = float(replica[measure.name])
-    return finals
+def _comparison(numbers: Sequence[int], contenders: Sequence[Contender]) -> dict[str, Any]:
+    """How the entries of a problem are compared: the baseline at first, the level of each interval, and the rule."""
+    own = [contenders[number] for number in numbers]
+    measure, count = own[0].run.measure, len(own) - 1
+    level = level_of(measure)
+    return {
+        "baseline": numbers[default_baseline([each.run.summary["agent"] for each in own])],
+        "level": bonferroni(level, count),
+        "rule": f"{how(own)} {rule('An agent', 'the baseline', count, level, measure.better)}",
+    }
 
 
-def _pairs(entries: Sequence[Entry], problems: Sequence[int], measure: Measure) -> Iterator[list[float | None]]:
-    """first, second, and mean, low, high, p, n of first - second over the seeds that both have; same problems only."""
-    finals = [_finals(entry, measure) for entry in entries]
-    for first, second in combinations(range(len(entries)), 2):
+def _pairs(contenders: Sequence[Contender], problems: Sequence[int]) -> Iterator[list[float | None]]:
+    """first, second, and of first - second the mean, low and high, the seeds that both have, and what it would take.
+
+    The last two numbers are the events (seeds, in a simulation) that a difference of 10% takes where it cannot be told:
+    of the second, and of the first.
+    """
+    for first, second in combinations(range(len(contenders)), 2):
         if problems[first] == problems[second]:
-            both = sorted(finals[first].keys() & finals[second].keys())
-            a, b = (np.array([finals[which][seeds] for seeds in both]) for which in (first, second))
-            *numbers, n = paired(a, b)
-            yield [first, second, *(float(f"{x:.6g}") if np.isfinite(x) else None for x in numbers), n]
+            level = bonferroni(level_of(contenders[first].run.measure), problems.count(problems[first]) - 1)
+            found = difference(contenders[first], contenders[second], level)
+            needed: list[float | None] = [None, None]
+            if found["verdict"] == "cannot tell":
+                turned = difference(contenders[second], contenders[first], level)
+                needed = [row.get("events_needed", row.get("seeds_needed")) for row in (found, turned)]
+            ends = (found[name] for name in ("value", "low", "high"))
+            yield [
+                first,
+                second,
+                *(None if x is None else float(f"{x:.6g}") for x in ends),
+                found.get("seeds"),
+                *needed,
+            ]

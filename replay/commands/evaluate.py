@@ -38,6 +38,7 @@ from nl_lightning.core.files import write_beside
 from nl_lightning.core.imports import import_callable, import_class, make_current_directory_importable
 from nl_lightning.core.threads import LARGE_WORK, default_threads
 from nl_lightning.core.whole import check_whole
+from nl_lightning.reporting.tracking import log_tables, needs_wandb
 from replay.evaluation.comparison import EvaluationSettings, compare
 from replay.evaluation.evaluate import DRAWS, TrainedAgent, describe, load_trained, measure
 from replay.evaluation.policies import POLICIES, Policy
@@ -114,9 +115,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     result = parser.add_argument_group("result")
     result.add_argument("--obp", action="store_true", help="also run obp's estimators, for the first replica")
     result.add_argument("--output", type=Path, help="file to write the result to, as JSON")
+    result.add_argument(
+        "--wandb",
+        action="store_true",
+        help="log the estimates and the differences to Weights & Biases; offline without a key",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.wandb:
+        needs_wandb("--wandb")
     if options.output and not options.output.parent.is_dir():
         raise InputError(f"--output: there is no directory {options.output.parent}.")
     processes = Processes(options.devices, options.num_nodes, options.accelerator)
@@ -175,6 +183,17 @@ def _compare(
     _save(result.to_dict(), options.output)
     if options.output:
         console.print(f"Result: {options.output}", soft_wrap=True)
+    if options.wandb:
+        estimates = [{"policy": each["policy"], **row} for each in result.policies for row in each["replicas"]]
+        differences = [
+            {"baseline": result.baseline, **row} for row in result.to_dict().get("differences", {}).get("rows", [])
+        ]
+        _track(console, log, {"estimates": estimates, "differences": differences})
+
+
+def _track(console: Console, log: Log, tables: dict[str, list[dict[str, Any]]]) -> None:
+    """Log the tables as a W&B run, named after the log."""
+    console.print(log_tables(str(log.path).rstrip("/").rpartition("/")[2], "evaluate", Path(), tables), soft_wrap=True)
 
 
 def _evaluate_one(
@@ -206,6 +225,8 @@ def _evaluate_one(
     console.print(estimates_table(result["log"], result["level"], "replica", rows, title))
     _say(console, result["notes"], loud)
     _save(result, options.output)
+    if options.wandb:
+        _track(console, log, {"estimates": [{"policy": agent.name, **row} for row in result["replicas"]]})
     if options.obp:
         try:
             assert isinstance(features, ObdFeatures)

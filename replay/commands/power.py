@@ -20,16 +20,9 @@ from rich.table import Table
 
 from nl_lightning.core.arguments import program
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.power import POWER, Spread, events_needed, smallest_difference
 from nl_lightning.core.statistics import CLICK_LEVEL
-from replay.evaluation.power import (
-    POWER,
-    Spread,
-    agreement_spread,
-    check_share,
-    events_needed,
-    relative_effect,
-    smallest_difference,
-)
+from replay.evaluation.power import agreement_spread, check_share, relative_effect
 from replay.formats.sample import bundled_log
 from replay.logs.reader import Log
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nl_lightning.core.differences import plain_number
 from replay.evaluation.estimators import Estimate
 from replay.logs.reader import Log
 from replay.logs.schema import LOGGING
@@ -12,7 +13,6 @@ __all__ = [
     "SMALL_SAMPLE",
     "about_log",
     "estimated_note",
-    "plain_number",
     "propensity_notes",
     "replica_estimates",
     "small_sample_note",
@@ -81,8 +81,3 @@ def propensity_notes(log: Log, c: float | None) -> list[str]:
     if c is None and not log.statistics.uniform:
         notes.append("The log is not uniform: plain matches favour what it showed often; IPS and SNIPS do not.")
     return notes
-
-
-def plain_number(value: float) -> float | None:
-    """A number for JSON, which has no NaN."""
-    return None if value != value else value

@@ -1,4 +1,4 @@
-"""Differences of policies on the same events: the sums they need, and one rule for what is better.
+"""Differences of policies on the same events: the sums they need.
 
 Both policies are asked about the same events, so what is common to them cancels: d = w1 - w2 is 0 wherever they agree.
 Replicas of an agent share the clicks of the log and are no independent samples: the agent as a whole is compared by the
@@ -6,22 +6,19 @@ mean of its weights in each event.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from nl_lightning.core.intervals import difference_interval, mean_or
+from nl_lightning.core.differences import ClickSums, bonferroni, click_difference, rule, untold
+from nl_lightning.core.intervals import mean_or
 from nl_lightning.core.statistics import CLICK_LEVEL
-from replay.evaluation.description import plain_number
 from replay.evaluation.evaluator import Weighed
-from replay.evaluation.power import EFFECT, POWER, Spread, events_needed, smallest_difference
 
-__all__ = ["DifferenceSums", "Differences", "Verdict", "compare_sums", "verdict"]
-
-Verdict = Literal["better", "worse", "cannot tell"]
+__all__ = ["DifferenceSums", "Differences", "compare_sums"]
 
 _COLUMNS = ("events", "clicks", "clicks2", "plus", "plus2", "minus", "minus2", "pi1", "pi1_w2", "pi2", "pi2_w2", "base")
 """N, sum d r, sum d^2 r; over d > 0 and over d < 0 the sums of |pi1 - pi2| and of |pi1 - pi2| d^2; of both policies
@@ -72,13 +69,6 @@ def _with_mean(values: Tensor) -> Tensor:
     return torch.cat([values, values.mean(0, keepdim=True)]) if len(values) > 1 else values
 
 
-def verdict(low: float | None, high: float | None) -> Verdict:
-    """The one rule: better (worse) if the whole interval of the difference lies above (below) 0."""
-    if low is None or high is None:
-        return "cannot tell"
-    return "better" if low > 0 else "worse" if high < 0 else "cannot tell"
-
-
 class Differences(NamedTuple):
     """Policies against a baseline."""
 
@@ -100,66 +90,27 @@ def compare_sums(baseline: str, found: Sequence[tuple[str, Tensor]], level: floa
     replicas' comparisons are a family of their own.
     """
     replicas = sum(len(sums) - 1 for _, sums in found)
-    rows, notes = [], []
+    rows: list[dict[str, Any]] = []
+    whole: list[tuple[str, dict[str, Any]]] = []
     for name, sums in found:
         several = len(sums) > 1
         for place, values in enumerate(sums.cpu().numpy()):
-            whole = place == len(sums) - 1
-            own_level = 1 - (1 - level) / (len(found) if whole else replicas)
+            mean = place == len(sums) - 1
+            own_level = bonferroni(level, len(found) if mean else replicas)
             row = _row(dict(zip(_COLUMNS, values.tolist(), strict=True)), own_level)
-            rows.append({"policy": name, "replica": None if whole else place, "mean": several and whole, **row})
-        if rows[-1]["verdict"] == "cannot tell":
-            notes.append(_untold(name, baseline, rows[-1]))
-    rule = f"A policy is better than {baseline} if the whole interval of its difference lies above 0."
-    if len(found) > 1:
-        own = 1 - (1 - level) / len(found)
-        rule += f" {len(found)} comparisons: each at {own:.2%}, so that all hold together at {level:.0%} (Bonferroni)."
+            rows.append({"policy": name, "replica": None if mean else place, "mean": several and mean, **row})
+        whole.append((name, rows[-1]))
     shared = ["Replicas share the log's clicks: an agent is compared by its mean weights."] if replicas else []
-    return Differences(baseline, rows, level, [rule, *shared, *notes])
+    notes = [rule("A policy", baseline, len(found), level), *shared, *untold(baseline, whole)]
+    return Differences(baseline, rows, level, notes)
 
 
 def _row(sums: dict[str, float], level: float) -> dict[str, Any]:
     n = sums["events"]
     # where the policies never differed in one direction, a click there would have had the size of the policy's own
     plus, minus = (
-        mean_or(mean_or(np.nan, sums[f"{pi}_w2"], sums[pi]), sums[f"{side}2"], sums[side])
+        float(mean_or(mean_or(np.nan, sums[f"{pi}_w2"], sums[pi]), sums[f"{side}2"], sums[side]))
         for side, pi in (("plus", "pi1"), ("minus", "pi2"))
     )
-    low, high = (
-        plain_number(float(end)) for end in difference_interval(sums["clicks"], sums["clicks2"], n, plus, minus, level)
-    )
-    row = {
-        "value": plain_number(sums["clicks"] / n) if n else None,
-        "low": low,
-        "high": high,
-        "level": level,
-        "verdict": verdict(low, high),
-    }
-    spread = Spread(sums["clicks2"] / n if n else 0.0, float(plus + minus))
-    effect = EFFECT * sums["base"] / n if n else 0.0
-    known = bool(np.isfinite(spread.unmet)) and bool(np.isfinite(spread.per_event)) and effect > 0
-    return {
-        **row,
-        "per_event": plain_number(spread.per_event),
-        "unmet": plain_number(spread.unmet),
-        "effect": effect if known else None,
-        "events_needed": round(events_needed(effect, spread, level)) if known else None,
-        "smallest_difference": smallest_difference(int(n), spread, level) if known else None,
-    }
-
-
-def _untold(name: str, baseline: str, row: dict[str, Any]) -> str:
-    """What it would take."""
-    start = f"{name} and {baseline} cannot be told apart"
-    if row["events_needed"] is None:
-        return f"{start}, and the log has too little to say how many events it would take."
-    return (
-        f"{start}: with {POWER:.0%} power these events show differences of {row['smallest_difference']:.2g} "
-        f"({row['smallest_difference'] / row['effect'] * EFFECT:.0%} of {baseline}'s click rate); one of {EFFECT:.0%} "
-        f"takes about {_rounded(row['events_needed']):,} events of this kind."
-    )
-
-
-def _rounded(number: int) -> int:
-    """To two digits."""
-    return int(float(f"{number:.1e}"))
+    rate = sums["base"] / n if n else 0.0
+    return click_difference(ClickSums(n, sums["clicks"], sums["clicks2"], plus, minus, rate), level)

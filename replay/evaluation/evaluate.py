@@ -11,12 +11,12 @@ from nl_lightning.agents.base import Agent
 from nl_lightning.agents.probabilities import DRAWS
 from nl_lightning.agents.state import from_checkpoint, stored_name
 from nl_lightning.core.checkpoint import read_checkpoint, restoring
+from nl_lightning.core.differences import plain_number
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.statistics import CLICK_LEVEL
 from nl_lightning.rollout.data import BanditData
 from replay.evaluation.description import (
     about_log,
-    plain_number,
     propensity_notes,
     replica_estimates,
     small_sample_note,

@@ -14,8 +14,11 @@ from scipy import stats
 from nl_lightning.cli.main import main
 from nl_lightning.core.errors import InputError
 from nl_lightning.reporting import page
+from nl_lightning.reporting.comparison import compare_runs
 from nl_lightning.reporting.discovery import find
 from nl_lightning.reporting.page_data import gather, read_entries
+from nl_lightning.reporting.palette import AGENT_COLOURS, COLOURS
+from nl_lightning.runs.directory import RunDirectory
 from tests.support.page_runs import make
 
 
@@ -136,7 +139,17 @@ def test_colours_and_dashes_tell_curves_apart(data: dict[str, Any]) -> None:
     for part in data["sections"]:
         styles = [(entry["colour"], entry["dash"]) for entry in part["entries"] if entry["problem"] == 0]
         assert len(set(styles)) == len(styles)
-        assert max(colour for colour, _ in styles) < 7
+        assert max(colour for colour, _ in styles) < len(COLOURS)
+
+
+def test_an_agent_has_its_colour_everywhere(runs: Path, data: dict[str, Any]) -> None:
+    for measure, run in (("regret", "h1/one"), ("regret", "h1/two"), ("ctr", "obd/two")):
+        (entry,) = entries_of(data, measure, run)
+        assert COLOURS[entry["colour"]] == AGENT_COLOURS[entry["agent"]]
+    found = find([runs / "h1/one"])
+    text = page.render(gather("x", found.runs, [entry for run in found.runs for entry in read_entries(run)], []))
+    for number, colour in enumerate(COLOURS):
+        assert f"--c{number}: {colour.lower()};" in text
 
 
 def test_pairs_are_paired_t_tests_over_common_seeds(runs: Path, data: dict[str, Any]) -> None:
@@ -146,9 +159,33 @@ def test_pairs_are_paired_t_tests_over_common_seeds(runs: Path, data: dict[str, 
     if first > second:
         first, second, finals = second, first, finals[::-1]
     (found,) = [pair[2:] for pair in part["pairs"] if pair[:2] == [first, second]]
-    test = stats.ttest_rel(*finals)
-    ends = test.confidence_interval(0.96)
-    assert found == pytest.approx([np.subtract(*finals).mean(), ends.low, ends.high, test.pvalue, 3], rel=1e-5)
+    problem = part["problems"][part["entries"][first]["problem"]]
+    # one comparison
+    assert problem["level"] == 0.96
+    assert problem["rule"] == (
+        "Differences are paired by seed. An agent is better than the baseline if the whole interval of its difference "
+        "lies below 0."
+    )
+    ends = stats.ttest_rel(*finals).confidence_interval(problem["level"])
+    assert found[:4] == pytest.approx([np.subtract(*finals).mean(), ends.low, ends.high, 3], rel=1e-5)
+
+
+def test_pairs_of_replays_are_those_of_compare(runs: Path, data: dict[str, Any], tmp_path: Path) -> None:
+    """The page and the terminal have one rule."""
+    part = section(data, "ctr")
+    ((first, second, *found),) = part["pairs"]
+    names = [data["runs"][part["entries"][k]["run"]]["name"] for k in (first, second)]
+    directories = [RunDirectory(runs / name) for name in names]
+    stored = [(run, summary) for run in directories if (summary := run.read_summary()) is not None]
+    labels = [summary["agent"] for _, summary in stored]
+    report = compare_runs(stored, tmp_path, baseline=labels[1])
+    (expected,) = [row["difference"] for row in report.result if row["agent"] == labels[0]]
+    assert found[:3] == pytest.approx([expected[name] for name in ("value", "low", "high")], rel=1e-5)
+    assert found[3] is None
+    assert expected["verdict"] == "cannot tell"
+    assert found[4] == expected["events_needed"]
+    assert part["problems"][0]["level"] == expected["level"] == 0.95
+    assert "paired by event" in part["problems"][0]["rule"]
 
 
 def test_only_the_same_problems_are_compared(data: dict[str, Any]) -> None:
@@ -160,11 +197,9 @@ def test_only_the_same_problems_are_compared(data: dict[str, Any]) -> None:
     counts = np.bincount(problems)
     assert len(part["pairs"]) == sum(n * (n - 1) // 2 for n in counts)
     for place, problem in enumerate(part["problems"]):
-        own = [entry for entry in part["entries"] if entry["problem"] == place]
-        finals = [entry["final"][0] for entry in own if entry["final"][0] is not None]
-        assert part["entries"][problem["best"]]["final"][0] == min(finals)
-    best = section(data, "ctr")["entries"][section(data, "ctr")["problems"][0]["best"]]
-    assert best["final"][0] == max(entry["final"][0] for entry in section(data, "ctr")["entries"])
+        # without Greedy the first one is the baseline
+        assert problem["baseline"] == problems.index(place)
+        assert problem["level"] == pytest.approx(1 - 0.04 / max(counts[place] - 1, 1))
 
 
 def test_lists_of_problem_seeds_pair_by_problem(runs: Path, tmp_path: Path) -> None:
@@ -179,8 +214,8 @@ def test_lists_of_problem_seeds_pair_by_problem(runs: Path, tmp_path: Path) -> N
     config.write_text(text)
     pairs = section(page_of(tmp_path), "regret")["pairs"]
     # the first of 8 has one problem in common with each of the five others that did not diverge
-    assert [pair[-1] for pair in pairs if pair[0] == 0] == [1, 1, 1, 1, 1, 0, 0]
-    assert {pair[-1] for pair in pairs if 0 < pair[0] < pair[1] < 6} == {2}
+    assert [pair[5] for pair in pairs if pair[0] == 0] == [1, 1, 1, 1, 1, 0, 0]
+    assert {pair[5] for pair in pairs if 0 < pair[0] < pair[1] < 6} == {2}
 
 
 def test_configs_side_by_side(runs: Path, data: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nl_lightning.cli.main import main
+from nl_lightning.core.differences import verdict
 from tests.support.page_runs import make
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -100,6 +101,7 @@ const cells = (row) => all("td", row).map((cell) => cell.textContent);
 const verdicts = () => all(".differences tbody tr", regret).map(cells);
 const compare = (k) => { select.value = String(k); select.dispatchEvent(new Event("change")); return verdicts(); };
 probe.baseline = select.value;
+probe.rule = one(".rule-text", regret).textContent;
 probe.compared = DATA.sections[0].entries.map((_, k) => compare(k));
 
 const rows = () => all("#configs tbody tr").length;
@@ -107,6 +109,12 @@ probe.differing = rows();
 one("#differing").click();
 probe.everything = rows();
 probe.wide = document.documentElement.scrollWidth - window.innerWidth;
+const cutOff = (node) => node.scrollWidth > node.clientWidth + 1 && !one(".configs", node);
+probe.cut = all(".scroll").filter(cutOff).map((node) => one("table", node).className);
+probe.clipped = all(".chart").flatMap((chart) => all("text", chart).filter((text) => {
+  const outer = chart.getBoundingClientRect(), inner = text.getBoundingClientRect();
+  return inner.right > outer.right + 0.5 || inner.left < outer.left - 0.5; }).map((text) => text.textContent));
+probe.ends = read(ctr, "value");
 probe.scrolled = all(".scroll").filter((node) => node.scrollWidth > node.clientWidth).length;
 probe.images = all("img, link, iframe, script[src]").length;
 probe.problems = problems;
@@ -241,30 +249,31 @@ def test_a_click_on_a_head_sorts(probe: dict[str, Any], data: dict[str, Any]) ->
 
 def test_differences_are_against_the_chosen_baseline(probe: dict[str, Any], data: dict[str, Any]) -> None:
     section = data["sections"][0]
-    assert probe["baseline"] == str(section["problems"][0]["best"])
+    assert probe["baseline"] == str(section["problems"][0]["baseline"])
     pairs = {(first, second): rest for first, second, *rest in section["pairs"]}
     words = set()
     for base, rows in enumerate(probe["compared"]):
         own = section["entries"][base]["problem"]
         others = [k for k, entry in enumerate(section["entries"]) if entry["problem"] == own and k != base]
         assert [row[0] for row in rows] == [section["entries"][k]["label"] for k in others]
-        for k, (_, difference, ends, p, n, word) in zip(others, rows, strict=True):
+        for k, (_, difference, ends, n, word, needed) in zip(others, rows, strict=True):
             sign = 1 if k < base else -1
-            mean, low, high, p_value, seeds = pairs[min(k, base), max(k, base)]
+            mean, low, high, seeds, of_second, of_first = pairs[min(k, base), max(k, base)]
+            takes = of_second if sign == 1 else of_first
             words.add(word)
             assert n == str(seeds)
+            assert needed == ("" if takes is None else f"{int(float(f'{takes:.2g}')):,}")
             if low is None:
-                assert ends == p == "–"
-                assert word in ("no seed in common", "one seed in common: no interval")
+                assert ends == "–"
+                assert word == "cannot tell"
                 continue
             assert float(difference) == pytest.approx(sign * mean, abs=0.051)
             turned = sorted((sign * low, sign * high))
             assert [float(end) for end in ends.split(" to ")] == pytest.approx(turned, abs=0.051)
-            # of regret less is better
-            expected = "worse" if turned[0] > 0 else "better" if turned[1] < 0 else "not separable"
-            assert word == expected
-            assert p == ("< 0.0001" if p_value < 0.0001 else f"{p_value:.4f}")
-    assert {"not separable", "no seed in common", "better", "worse"} <= words
+            # the rule of the terminal: of regret less is better
+            assert word == verdict(turned[0], turned[1], better=-1)
+    assert {"cannot tell", "better", "worse"} <= words
+    assert probe["rule"].startswith(section["problems"][0]["rule"])
 
 
 def test_configs_show_what_differs_and_then_all(probe: dict[str, Any], data: dict[str, Any]) -> None:
@@ -277,4 +286,33 @@ def test_in_a_narrow_window_tables_scroll_and_not_the_page(where: Path, probe: d
     assert narrow["problems"] == []
     assert narrow["wide"] <= 0
     assert probe["wide"] <= 0
-    assert narrow["scrolled"] > probe["scrolled"]
+    # only configs may be wider than the window: the others become lists
+    assert probe["cut"] == narrow["cut"] == []
+
+
+def test_at_the_end_every_curve_has_its_last_number(probe: dict[str, Any], data: dict[str, Any]) -> None:
+    assert "–" not in probe["ends"]["values"]
+    assert len(probe["ends"]["values"]) == len(data["sections"][1]["entries"])
+    # the curves of settings that diverged have no number at all
+    lost = [entry["series"] == {} for entry in data["sections"][0]["entries"]]
+    assert [value == "–" for value in probe["end"]["values"]] == lost
+
+
+def test_a_curve_that_ended_earlier_is_read_off_at_its_end(where: Path) -> None:
+    """Its mean is known until its first seed ends. Nor are the long numbers at the axes of a long run clipped."""
+    page = where / "page.html"
+    (found,) = re.findall(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    changed = json.loads(found)
+    for each in (each for section in changed["sections"] for each in section["entries"]):
+        each["t"] = [1000 * t for t in each["t"]]
+    entry = changed["sections"][1]["entries"][0]
+    for series in entry["series"].values():
+        for values in filter(None, series.values()):
+            values[-50:] = [None] * 50
+    short = where / "short.html"
+    short.write_text(page.read_text().replace(found, json.dumps(changed).replace("<", "\\u003c")))
+    probe = probed(opened(short))
+    assert probe["problems"] == []
+    assert "–" not in probe["ends"]["values"]
+    assert f"at t = {entry['t'][-51]}" in probe["ends"]["texts"][0]
+    assert probe["clipped"] == []

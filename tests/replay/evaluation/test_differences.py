@@ -13,7 +13,7 @@ import replay
 from nl_lightning.core.errors import InputError
 from replay.__main__ import main
 from replay.evaluation import shown
-from replay.evaluation.differences import DifferenceSums, compare_sums, verdict
+from replay.evaluation.differences import DifferenceSums, compare_sums
 from replay.evaluation.evaluator import Weighed
 from replay.logs.reader import Log
 from replay.protocol.obd_features import ObdFeatures
@@ -127,15 +127,6 @@ def test_one_policy_has_no_differences(made: Made) -> None:
     assert "differences" not in result.to_dict()
 
 
-def test_the_rule() -> None:
-    assert [verdict(0.1, 0.2), verdict(-0.2, -0.1), verdict(-0.1, 0.1), verdict(None, None)] == [
-        "better",
-        "worse",
-        "cannot tell",
-        "cannot tell",
-    ]
-
-
 def sums_of(weight: list[list[float]], base: list[float], click: list[float]) -> torch.Tensor:
     """pi = w / 10"""
     # many more events without a click, so that no interval reaches 1
@@ -219,7 +210,7 @@ def test_the_command_prints_a_second_table(made: Made, tmp_path: Path, capsys: p
     main(["evaluate", f"--log={made.log.path}", *given, f"--output={output}"])
     text = capsys.readouterr().out
     assert "Differences from logged (IPS, paired by event); 97.5% intervals" in text
-    assert "uniform and logged cannot be told apart: with 80% power these events show" in text
+    assert "uniform and best-fixed cannot be told apart from logged: with 80% power these events show" in text
     stored = json.loads(output.read_text())["differences"]
     assert [row["policy"] for row in stored["rows"]] == ["uniform", "best-fixed"]
     assert stored["rows"][0]["events_needed"] > ROWS
@@ -228,3 +219,20 @@ def test_the_command_prints_a_second_table(made: Made, tmp_path: Path, capsys: p
     with pytest.raises(SystemExit):
         main(["evaluate", f"--log={made.log.path}", *given, "--baseline=nosuch"])
     assert "must be one of the policies, uniform, logged, best-fixed; got 'nosuch'" in capsys.readouterr().err
+
+
+def test_the_command_logs_to_wandb(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    main(["evaluate", f"--log={made.log.path}", "--policy=uniform", "--policy=logged", "--wandb"])
+    (run,) = Path("wandb").glob("offline-run-*")
+    assert f"upload it with: wandb sync {run}" in capsys.readouterr().out
+    tables = {path.name.split("_")[0]: json.loads(path.read_text()) for path in run.glob("files/media/table/*.json")}
+    expected = replay.evaluate(made.log, ["uniform", "logged"]).differences.loc["uniform"]
+    row = dict(zip(tables["differences"]["columns"], tables["differences"]["data"][0], strict=True))
+    assert (row["policy"], row["baseline"], row["verdict"]) == ("uniform", "logged", expected["verdict"])
+    assert row["low"] == pytest.approx(expected["low"])
+    assert len(tables["estimates"]["data"]) == 2

@@ -10,8 +10,9 @@ import pytest
 import replay
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.intervals import difference_interval
+from nl_lightning.core.power import Spread, events_needed, smallest_difference
 from replay.__main__ import main
-from replay.evaluation.power import Spread, agreement_spread, events_needed, relative_effect, smallest_difference
+from replay.evaluation.power import agreement_spread, relative_effect
 from replay.formats.sample import bundled_log
 from replay.logs.reader import Log
 from replay.simulation.simulated_world import SimulatedWorld
