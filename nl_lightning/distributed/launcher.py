@@ -5,6 +5,7 @@ are there already. Its own watch kills what is left when one of them has failed,
 happened, and gives the others time to say it themselves.
 """
 
+import atexit
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import time
 from typing import Any, final
 
 import lightning as L
+import torch.distributed
 from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 from rich.console import Console
@@ -51,6 +53,8 @@ class Launcher(_SubprocessScriptLauncher):
         if watch is not None:
             threading.Thread(target=watch, daemon=True).start()
         _set_num_threads_if_needed(num_processes=self.num_processes)
+        atexit.unregister(_end_process_group)
+        atexit.register(_end_process_group)
         try:
             return function(*args, **kwargs)
         finally:
@@ -89,6 +93,16 @@ class Launcher(_SubprocessScriptLauncher):
             except subprocess.TimeoutExpired:
                 _say(f"{name} did not end and is killed.")
                 child.kill()
+
+
+def _end_process_group() -> None:
+    """Join the threads of the process group while Python is still there.
+
+    A thread of gloo lets go of the tensors of its last operation some time after that operation has ended. If Python is
+    shutting down by then, the whole process is aborted (Lightning does this for NCCL alone).
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def end_now(text: str) -> None:
