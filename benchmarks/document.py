@@ -29,6 +29,12 @@ The 10,000 events of `random/all` that obp carries. With 38 clicks the CTRs say 
 accepted events show that the work was done."""
 
 
+_VALUES = """\
+The value of a policy that learns on a log, estimated by its evaluator, beside what the same learner earns when it is \
+played online in the same world, in as many rounds as it accepted: ten simulated logs of 10,000 events, 20 items, click \
+rate 20% under the uniform policy. Everyone has a learner of its own, so the error counts and not the value: its mean \
+with its standard error, and its root mean square."""
+
 _FROZEN = """\
 1.4 million events. Policies learnt from the first 10,000 of them, ours until it had accepted 2,000. Who chooses from \
 all 80 items has more to choose from than the five of the paper's protocol, and a CTR that does not compare with it."""
@@ -110,6 +116,11 @@ def _peers(part: Part) -> list[str]:
         "### (c) Learning from a log",
         _LEARNING,
         tables.events(found["learning"]),
+        *(
+            ["### (c) The value of a policy that learns", _VALUES, tables.values(found["values"])]
+            if "values" in found
+            else []
+        ),
         "### (d) A frozen policy over a simulated log",
         _FROZEN,
         tables.events(found["frozen"]),

@@ -99,13 +99,15 @@ class Rewards(RoundCallback):
 def play(agent: Agent, environment: Environment, rounds: int) -> list[float]:
     """Let an agent learn, and return the mean reward of every replica."""
     rewards = Rewards()
-    quiet = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
-    L.Trainer(max_epochs=1, callbacks=[rewards], **quiet).fit(agent, BanditData(environment, rounds))  # type: ignore[arg-type]
+    trainer = L.Trainer(
+        max_epochs=1,
+        callbacks=[rewards],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(agent, BanditData(environment, rounds))
     means: list[float] = torch.cat(rewards.parts, dim=1).double().mean(1).tolist()
     return means
 

@@ -7,8 +7,8 @@ click more, of the size that an event has on average where the policy itself cho
 
     a = sum pi w^2 / sum pi w,   b = a^2
 
-The mean is over the policy's events and not over the log's, which has few of those with large weights: a click of one of
-them is easily missed. With the log's mean, sum pi w / sum pi, intervals of softmax logs cover 92 to 96%.
+The mean is over the policy's events. The log has few of those with large weights, so their clicks are easily missed:
+with its own mean, sum pi w / sum pi, intervals of softmax logs cover too seldom.
 
 All are functions of sums over events, so they stream and shards add up. Arguments are numbers or arrays of any common
 shape, such as one entry per replica; results are float64 arrays of that shape. A sum that is NaN gives NaN ends.

@@ -67,8 +67,8 @@ class Result:
 
         The columns are value, low, high, level (of this interval), verdict (better, worse or cannot tell, by one rule),
         smallest_difference (that these events show with 80% power) and events_needed (for a difference of 10% of the
-        baseline's click rate); on a simulated log also exact, the true difference. If a policy has several replicas, the index has a level for these; the row of an agent
-        as a whole is its mean over replicas, named ``mean``.
+        baseline's click rate); on a simulated log also exact, the true difference. If a policy has several replicas,
+        the index has a level for these; the row of an agent as a whole is its mean over replicas, named ``mean``.
         """
         rows = self._differences.rows if self._differences else []
         columns = ["value", "low", "high", "level", "verdict", "smallest_difference", "events_needed"]
