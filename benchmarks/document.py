@@ -31,9 +31,9 @@ accepted events show that the work was done."""
 
 _VALUES = """\
 The value of a policy that learns on a log, estimated by its evaluator, beside what the same learner earns when it is \
-played online in the same world, in as many rounds as it accepted: ten simulated logs of 10,000 events, 20 items, click \
-rate 20% under the uniform policy. Everyone has a learner of its own, so the error counts and not the value: its mean \
-with its standard error, and its root mean square."""
+played online in the same world, in as many rounds as it accepted: ten simulated logs of 10,000 events, 20 items, a \
+click rate of 20% under the uniform policy. Everyone has a learner of its own, so the error counts and not the value: \
+its mean with its standard error, and its root mean square."""
 
 _FROZEN = """\
 1.4 million events. Policies learnt from the first 10,000 of them, ours until it had accepted 2,000. Who chooses from \
@@ -53,6 +53,7 @@ def write(directory: Path, parts: Path = stored.DIRECTORY) -> Path:
 
 ORDER = {
     "peers": "Beside our peers",
+    "values": "Beside our peers: the value of a policy that learns",
     "profile": "Where our own time goes",
     "fit": "A fit",
     "long": "Long runs",
@@ -86,6 +87,7 @@ def _document(found: dict[str, Part]) -> list[str]:
         ]
         text += {
             "peers": _peers,
+            "values": _values,
             "profile": _profile,
             "learning": _learning,
             "tried": _tried,
@@ -104,11 +106,8 @@ def marks(rows: list[Row]) -> str:
 
 def _peers(part: Part) -> list[str]:
     found = part.detail
-    versions = ", ".join(f"{peer} {version}" for peer, version in found["versions"].items())
-    missing = [f"**{peer} could not be installed: {why}**" for peer, why in found["not_installed"].items()]
     return [
-        f"Peers, each in an environment of its own: {versions}.",
-        *missing,
+        *_versions(found),
         f"![How many times as fast we are]({pictures.RATIOS})",
         "### (a) A whole online run, and (b) ten seeds of it",
         _ONLINE,
@@ -116,11 +115,6 @@ def _peers(part: Part) -> list[str]:
         "### (c) Learning from a log",
         _LEARNING,
         tables.events(found["learning"]),
-        *(
-            ["### (c) The value of a policy that learns", _VALUES, tables.values(found["values"])]
-            if "values" in found
-            else []
-        ),
         "### (d) A frozen policy over a simulated log",
         _FROZEN,
         tables.events(found["frozen"]),
@@ -134,6 +128,16 @@ def _peers(part: Part) -> list[str]:
         "take one gradient step for a hundred; obp fits at each accepted event, which is in its time.",
         tables.growing_log(found["growth"]["learning"]),
     ]
+
+
+def _values(part: Part) -> list[str]:
+    return [*_versions(part.detail), _VALUES, tables.values(part.detail["values"])]
+
+
+def _versions(found: dict[str, Any]) -> list[str]:
+    versions = ", ".join(f"{peer} {version}" for peer, version in found["versions"].items())
+    missing = [f"**{peer} could not be installed: {why}**" for peer, why in found["not_installed"].items()]
+    return [f"Peers, each in an environment of its own: {versions}.", *missing]
 
 
 def _profile(part: Part) -> list[str]:

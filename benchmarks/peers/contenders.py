@@ -184,7 +184,7 @@ LEARNING_MARKS = [
     Mark("(c) ten replicas, a replica", LEARNING[1].name, "obp LogisticUCB", 20),
 ]
 
-# ---- (c): the value of a policy that learns, beside the known truth ---------------------------------------------------
+# ---- (c): the value of a policy that learns, beside the known truth --------------------------------------------------
 
 LOGS = 10
 """Logs of a world, each with so many events as ``world.ROWS`` says."""

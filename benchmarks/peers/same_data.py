@@ -38,7 +38,7 @@ def write_simulated(directory: Path, rows: int) -> None:
 
 
 def write_world(directory: Path, logging: str, logs: int) -> None:
-    """``world-LOGGING``, logs of a world one behind the other for us, and ``world-LOGGING.json``, the same for peers."""
+    """``world-LOGGING``, the logs of a world one behind the other, for us; ``world-LOGGING.json``, those for peers"""
     world = SimulatedWorld(**{**WORLD, "policy": logging, "positions": 1})
     path = directory / f"world-{logging}"
     make_log(path, world, logs * ROWS)

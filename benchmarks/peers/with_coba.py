@@ -6,7 +6,7 @@ from benchmarks.peers.asked import answer
 import time
 from collections.abc import Iterator
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
 from coba.evaluators import RejectionCB
 from coba.learners import VowpalEpsilonLearner
@@ -17,7 +17,7 @@ from benchmarks.peers.world import LoggedEvents, play
 class _Logged:
     """A log as an environment of coba."""
 
-    params: dict[str, Any] = {}
+    params: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, events: LoggedEvents) -> None:
         self.events = events

@@ -1,4 +1,4 @@
-"""A simulated log and the world it comes from, for peers: it needs NumPy or nothing, and nothing of ours."""
+"""A simulated log and the world it comes from, for peers: it needs no package, and nothing of ours."""
 
 import json
 import random
