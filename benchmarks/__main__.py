@@ -82,6 +82,7 @@ def _measure(options: argparse.Namespace, console: Console) -> bool:
         ),
         "coverage": coverage.measure,
         "learners": learners.values,
+        "sample": _rows(learners.speed),
         "devices": _rows(devices.replicas, lambda: devices.frozen(options.rows)),
         "variants": _rows(variants.half, variants.compiled),
         "threads": _rows(threads.fits),

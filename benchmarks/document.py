@@ -65,6 +65,7 @@ ORDER = {
     "replay": "Replay",
     "coverage": "How sure the intervals are",
     "learners": "Agents that learn on a log that is not uniform",
+    "sample": "How fast agents learn on the bundled sample",
     "devices": "A second process",
     "variants": "TrainNN in other ways",
     "threads": "Threads",
