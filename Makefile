@@ -9,6 +9,7 @@ DOCS_READY := $(VENV)/.docs-ready
 
 run: $(READY)
 	$(BIN)/python -m nl_lightning compare --config configs/obd.yaml
+	$(BIN)/python examples/known_truth.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not attack"

@@ -33,7 +33,7 @@ from benchmarks import (
 )
 from benchmarks.measure import Row, quiet
 from benchmarks.peers import marks
-from benchmarks.peers.compare import compare
+from benchmarks.peers.compare import compare, compare_values
 
 Say = Callable[[str], None]
 Found = tuple[list[Row], dict[str, Any]]
@@ -61,6 +61,7 @@ def _measure(options: argparse.Namespace, console: Console) -> bool:
     """Measure the chosen parts, and tell whether all of them reach what they have to."""
     parts: dict[str, Callable[[Say], Found]] = {
         "peers": _peers,
+        "values": lambda say: ([], compare_values(say)),
         "profile": _profile,
         "fit": _rows(
             fit.gradient_step, fit.optimizers, fit.own_network, fit.act_and_observe, lambda: fit.memory(options.long)
@@ -81,6 +82,7 @@ def _measure(options: argparse.Namespace, console: Console) -> bool:
         ),
         "coverage": coverage.measure,
         "learners": learners.values,
+        "sample": _rows(learners.speed),
         "devices": _rows(devices.replicas, lambda: devices.frozen(options.rows)),
         "variants": _rows(variants.half, variants.compiled),
         "threads": _rows(threads.fits),

@@ -81,14 +81,14 @@ def simulate(logging: str, agent: str, rows: int, logs: int = LOGS, seed: int = 
     random = np.random.default_rng([seed, rows])
     sums = _stacked([_sums(made, agent, rows, random) for _ in range(logs)])
     n, w, w2, wr, w2r = (sums[name] for name in ("n", "w", "w2", "wr", "w2r"))
-    more = pseudo_click(sums["pi"], sums["pi_w"], sums["pi_w2"])
+    more = pseudo_click(sums["pi_w"], sums["pi_w2"])
     value = [float((pi * made.rate).sum(1).mean()) for pi in (made.first, made.second)]
     with np.errstate(invalid="ignore"):
         y, s = wr / n, wr / w
         half = Z * np.sqrt(np.maximum(w2r / n - y**2, 0) / n)
         own = Z * np.sqrt(np.maximum(w2r * (1 - 2 * s) + s**2 * w2, 0)) / w
     ips = ips_interval(wr, w2r, n, more)
-    second = ips_interval(sums["vr"], sums["v2r"], n, pseudo_click(sums["pi2"], sums["pi2_w"], sums["pi2_w2"]))
+    second = ips_interval(sums["vr"], sums["v2r"], n, pseudo_click(sums["pi2_w"], sums["pi2_w2"]))
     # two separate intervals, as if nothing were shared
     apart = np.hypot(ips.high - ips.low, second.high - second.low) / 2
     plus, minus = (

@@ -29,6 +29,12 @@ The 10,000 events of `random/all` that obp carries. With 38 clicks the CTRs say 
 accepted events show that the work was done."""
 
 
+_VALUES = """\
+The value of a policy that learns on a log, estimated by its evaluator, beside what the same learner earns when it is \
+played online in the same world, in as many rounds as it accepted: ten simulated logs of 10,000 events, 20 items, a \
+click rate of 20% under the uniform policy. Everyone has a learner of its own, so the error counts and not the value: \
+its mean with its standard error, and its root mean square."""
+
 _FROZEN = """\
 1.4 million events. Policies learnt from the first 10,000 of them, ours until it had accepted 2,000. Who chooses from \
 all 80 items has more to choose from than the five of the paper's protocol, and a CTR that does not compare with it."""
@@ -47,6 +53,7 @@ def write(directory: Path, parts: Path = stored.DIRECTORY) -> Path:
 
 ORDER = {
     "peers": "Beside our peers",
+    "values": "Beside our peers: the value of a policy that learns",
     "profile": "Where our own time goes",
     "fit": "A fit",
     "long": "Long runs",
@@ -58,6 +65,7 @@ ORDER = {
     "replay": "Replay",
     "coverage": "How sure the intervals are",
     "learners": "Agents that learn on a log that is not uniform",
+    "sample": "How fast agents learn on the bundled sample",
     "devices": "A second process",
     "variants": "TrainNN in other ways",
     "threads": "Threads",
@@ -80,6 +88,7 @@ def _document(found: dict[str, Part]) -> list[str]:
         ]
         text += {
             "peers": _peers,
+            "values": _values,
             "profile": _profile,
             "learning": _learning,
             "tried": _tried,
@@ -98,11 +107,8 @@ def marks(rows: list[Row]) -> str:
 
 def _peers(part: Part) -> list[str]:
     found = part.detail
-    versions = ", ".join(f"{peer} {version}" for peer, version in found["versions"].items())
-    missing = [f"**{peer} could not be installed: {why}**" for peer, why in found["not_installed"].items()]
     return [
-        f"Peers, each in an environment of its own: {versions}.",
-        *missing,
+        *_versions(found),
         f"![How many times as fast we are]({pictures.RATIOS})",
         "### (a) A whole online run, and (b) ten seeds of it",
         _ONLINE,
@@ -123,6 +129,16 @@ def _peers(part: Part) -> list[str]:
         "take one gradient step for a hundred; obp fits at each accepted event, which is in its time.",
         tables.growing_log(found["growth"]["learning"]),
     ]
+
+
+def _values(part: Part) -> list[str]:
+    return [*_versions(part.detail), _VALUES, tables.values(part.detail["values"])]
+
+
+def _versions(found: dict[str, Any]) -> list[str]:
+    versions = ", ".join(f"{peer} {version}" for peer, version in found["versions"].items())
+    missing = [f"**{peer} could not be installed: {why}**" for peer, why in found["not_installed"].items()]
+    return [f"Peers, each in an environment of its own: {versions}.", *missing]
 
 
 def _profile(part: Part) -> list[str]:

@@ -2,19 +2,24 @@
 
 Many short logs of one simulated world. On each of them an agent learns until it has accepted a number of events; the
 same agent plays as many rounds in the world itself. The mean difference is the bias, and its standard error says how
-well it is known. The accepted events of today's rule on the same logs stand beside it.
+well it is known. The accepted events of today's rule on the same logs stand beside it. And how fast agents learn on
+the bundled sample.
 """
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import lightning as L
 import numpy as np
+import torch
 
-from benchmarks.measure import Row, quiet, trainer
+from benchmarks.measure import Row, quartiles, quiet, row, trainer
+from nl_lightning import AdaOFUECOLog, NeuralLogUCB2
 from nl_lightning.agents.base import Agent
 from nl_lightning.agents.callbacks import RoundCallback
 from nl_lightning.agents.logistic_ucb_1 import LogisticUCB1
@@ -26,7 +31,7 @@ from replay.simulation.ground_truth import Online
 from replay.simulation.simulate import make_log
 from replay.simulation.simulated_world import SimulatedWorld
 
-WORLD: dict[str, Any] = {"items": 20, "users": 40, "ctr": 0.2, "policy": "softmax", "temperature": 0.5}
+WORLD: dict[str, Any] = {"items": 20, "users": 40, "ctr": 0.2, "policy": "softmax", "temperature": 0.6}
 FIT_ROWS = 20_000
 """Events that features are fitted on."""
 
@@ -120,7 +125,7 @@ def bias(logs: int, rows: int, say: Callable[[str], None], online: int = 400, mo
     return results
 
 
-def values(say: Callable[[str], None], logs: int = 200, rows: int = 2000) -> tuple[list[Row], dict[str, Any]]:
+def values(say: Callable[[str], None], logs: int = 200, rows: int = 15_000) -> tuple[list[Row], dict[str, Any]]:
     """What is promised of DR-ns."""
     rows_of: list[Row] = []
     results = bias(logs, rows, say)
@@ -138,6 +143,42 @@ def values(say: Callable[[str], None], logs: int = 200, rows: int = 2000) -> tup
         )
     detail = {rule: {**found._asdict(), "difference": found.difference.tolist()} for rule, found in results.items()}
     return rows_of, detail
+
+
+def speed(repetitions: int = 9) -> list[Row]:
+    """Agents that learn on the bundled sample, one replica and one thread: CPU time of whole fits, and of TrainNN."""
+    literal: dict[str, Any] = {"optimizer": "gd", "steps": 100, "lr": 0.01, "update_growth": 0.0}
+    rows: list[Row] = []
+    kinds: list[tuple[type[Agent], dict[str, Any]]] = [(LogisticUCB1, {}), (AdaOFUECOLog, {}), (NeuralLogUCB2, literal)]
+    for kind, settings in kinds:
+        runs = [_timed(kind(42, kappa=50.0, **settings)) for _ in range(repetitions + 1)][1:]
+        name = f"learning on the bundled sample, {kind.name}, 1 replica"
+        speeds = [seen / whole for seen, whole, _ in runs]
+        linear = kind is not NeuralLogUCB2
+        told = f"{median(speeds):,.0f} ({quartiles(speeds, ',.0f')}) events/s"
+        limit = ">= 40,000" if linear else "-"
+        rows.append((name, told, limit, not linear or median(speeds) >= 40_000))
+        if not linear:
+            whole, training = ([run[place] for run in runs] for place in (1, 2))
+            rows.append(row(f"{name}, gd: the whole / its TrainNN", whole, training, 1.5, ""))
+    return rows
+
+
+def _timed(played: Agent) -> tuple[int, float, float]:
+    """Events, CPU seconds of a fit on the sample, and those of its TrainNN."""
+    work, training = played.train_nn, 0.0
+
+    def train_nn() -> None:
+        nonlocal training
+        begin = time.process_time()
+        work()
+        training += time.process_time() - begin
+
+    played.train_nn = train_nn  # type: ignore[method-assign]
+    data = ReplayLog()
+    start = time.process_time()
+    trainer().fit(played, BanditData(data, 2000, threads=torch.get_num_threads()))
+    return data.counts()["replicas"][0]["seen"], time.process_time() - start, training
 
 
 if __name__ == "__main__":

@@ -70,8 +70,10 @@ class ReplayLog(LoggedEnvironment):
         carry_weights: for ``dr-ns``: whether an accepted event counts max(1, c pi / propensity) times, which removes
             most of that bias. Left out, yes, except with quantile 0, where all these weights are 1.
         reward_model: for ``dr-ns``: ``logistic``, a cross-fitted logistic regression, makes the value doubly robust;
-            ``none`` is plain IPS; ``my_module:function`` fits a model of your own: (x (N, d), clicks (N,)) -> a
-            function from (M, d) to M probabilities. Left out, ``logistic``.
+            ``none`` is plain IPS; ``my_module:name``, or the object itself, is a model of your own: a function that
+            fits, (x (N, d), clicks (N,)) -> a function from (M, d) to M probabilities, or a classifier with ``fit``
+            and ``predict_proba`` as scikit-learn has them (``sklearn.ensemble:RandomForestClassifier``). Left out,
+            ``logistic``.
         resample: K: each replica plays events drawn from the log with replacement, K times as many as it has, so that
             agents learn longer and their spread can be seen (uniform logs only). Each click comes about K times. The
             log is held in memory. Left out, the log itself is played.
@@ -101,7 +103,7 @@ class ReplayLog(LoggedEnvironment):
         quantile: float | None = None,
         c_max: float | None = None,
         carry_weights: bool | None = None,
-        reward_model: str | None = None,
+        reward_model: str | Callable[..., Any] | None = None,
         resample: int | None = None,
         jitter: float | None = None,
         rows: str | None = None,

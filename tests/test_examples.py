@@ -1,5 +1,6 @@
 """The examples run, from the table to the picture."""
 
+import re
 import runpy
 import subprocess
 import sys
@@ -19,6 +20,16 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run.returncode == 0, run.stderr
     assert "of the way from today to there" in run.stdout
     return directory
+
+
+def test_agents_beside_the_known_truth(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "known_truth.py"), "--rows=4000", "--directory=log"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "online runs" in run.stdout
+    (told,) = re.findall(r"Of these 14 intervals of IPS, SNIPS and differences, (\d+) hold the truth", run.stdout)
+    # the differences of 4 policies, and two intervals of 5
+    assert int(told) >= 12
 
 
 def test_an_agent_that_learned_from_the_table_earns_more_than_the_recommender(results: Path) -> None:

@@ -184,6 +184,44 @@ LEARNING_MARKS = [
     Mark("(c) ten replicas, a replica", LEARNING[1].name, "obp LogisticUCB", 20),
 ]
 
+# ---- (c): the value of a policy that learns, beside the known truth --------------------------------------------------
+
+LOGS = 10
+"""Logs of a world, each with so many events as ``world.ROWS`` says."""
+LOGGINGS = ("uniform", "softmax")
+
+
+def value_of(name: str, peer: str, logging: str, differs: str, **rule: Any) -> Contender:
+    return Contender(f"{name}, {logging}", peer, "value", {"logging": logging, **rule}, differs, LOGS, seeded=True)
+
+
+VALUES = [
+    contender
+    for logging in LOGGINGS
+    for contender in (
+        value_of("Logistic-UCB-1, DR-ns", OURS, logging, "quantile 0.01; doubly robust over all events"),
+        value_of(
+            "Logistic-UCB-1, DR-ns, IPS",
+            OURS,
+            logging,
+            "quantile 0.01; IPS over all events",
+            reward_model="none",
+        ),
+        value_of(
+            "Vowpal Wabbit --explore_eval",
+            "vowpalwabbit",
+            logging,
+            "`--cb_explore_adf --epsilon 0.05`; IPS over all events; its file driver, text",
+        ),
+        value_of(
+            "coba RejectionCB",
+            "coba",
+            logging,
+            "Vowpal Wabbit's epsilon-greedy by its Python interface; mean reward of accepted events",
+        ),
+    )
+]
+
 # ---- (d): a frozen policy --------------------------------------------------------------------------------------------
 
 LOG_ROWS = 1_400_000

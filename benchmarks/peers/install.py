@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PEERS = ("calvera", "agilerl", "obp", "contextualbandits")
+PEERS = ("calvera", "agilerl", "obp", "contextualbandits", "vowpalwabbit", "coba")
 
 PINS = Path(__file__).parent / "pins"
 """A file for every peer, of the packages it needs."""

@@ -1,15 +1,20 @@
 """The same data for all: rounds that were dealt, and logs, as files that need nothing but NumPy."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from benchmarks.learners import WORLD
+from benchmarks.peers.world import ROWS
 from benchmarks.replay import simulated
 from nl_lightning.environments import Synthetic
 from replay import Log
 from replay.formats.sample import bundled_log
 from replay.logs.obd import POSITION, USER_FEATURES
+from replay.simulation.simulate import make_log
+from replay.simulation.simulated_world import SimulatedWorld
 
 
 def write_rounds(directory: Path, seeds: list[int], rounds: int) -> None:
@@ -30,6 +35,29 @@ def write_sample(directory: Path) -> None:
 def write_simulated(directory: Path, rows: int) -> None:
     """``log-ROWS``, a simulated log for us, and ``log-ROWS.npz``, the same events for peers."""
     _write_events(simulated(directory / f"log-{rows}", rows), directory / f"log-{rows}.npz")
+
+
+def write_world(directory: Path, logging: str, logs: int) -> None:
+    """``world-LOGGING``, the logs of a world one behind the other, for us; ``world-LOGGING.json``, those for peers"""
+    world = SimulatedWorld(**{**WORLD, "policy": logging, "positions": 1})
+    path = directory / f"world-{logging}"
+    make_log(path, world, logs * ROWS)
+    user, _ = world.draw_context(0, logs * ROWS)
+    log = Log(path)
+    parts = [log.events(group) for group in log.groups]
+    action, reward, propensity = (
+        np.concatenate([getattr(part, name) for part in parts]).tolist() for name in ("item", "click", "propensity")
+    )
+    events = list(zip(user.tolist(), action, map(int, reward), propensity, strict=True))
+    items = world.item_table().to_pylist()
+    described = {
+        "user_names": world.profiles(),
+        # categories and the item itself; its number is left out
+        "item_names": [[f"item{number}", *map(str, list(item.values())[2:])] for number, item in enumerate(items)],
+        "rates": world.probability[:, 0].tolist(),
+        "logs": [events[number * ROWS : (number + 1) * ROWS] for number in range(logs)],
+    }
+    (directory / f"world-{logging}.json").write_text(json.dumps(described))
 
 
 def _write_events(log: Log, path: Path) -> None:

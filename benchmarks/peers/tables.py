@@ -5,6 +5,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.measure import quartiles
 from benchmarks.peers.growth import ROUND_BYTES
@@ -50,17 +51,42 @@ def events(group: Group) -> str:
         low, high = wilson(rate * accepted, accepted)
         return f"{rate:.4f} ({low:.4f} to {high:.4f}) of {accepted:,.0f}"
 
-    def speed(measured: Measured) -> str:
-        speeds = [1 / cost for cost in costs(measured).values()]
-        return f"{median(speeds):,.0f} ({quartiles(speeds, ',.0f')})"
-
     columns: dict[str, Callable[[Measured], str]] = {
-        "events a second": speed,
+        "events a second": _speed,
         "we are faster by": lambda measured: _faster(measured, group),
         "CTR of accepted events": ctr,
         "peak memory, GB": lambda measured: f"{_peak(measured) / 1e9:.2f}",
     }
     return _table(group, columns)
+
+
+def values(group: Group) -> str:
+    """(c), the value of a policy that learns beside what it earns online in as many rounds"""
+
+    def column(measured: Measured, name: str) -> NDArray[np.float64]:
+        return np.array([run[name] for run in measured["runs"].values()], dtype=np.float64)
+
+    def bias(measured: Measured) -> str:
+        value, online = column(measured, "value"), column(measured, "online")
+        off = value - online
+        return f"{off.mean():+.4f} ± {off.std(ddof=1) / len(off) ** 0.5:.4f}"
+
+    columns: dict[str, Callable[[Measured], str]] = {
+        "events a second": _speed,
+        "accepted": lambda measured: f"{column(measured, 'accepted').mean():,.0f}",
+        "value": lambda measured: f"{column(measured, 'value').mean():.4f}",
+        "online": lambda measured: f"{column(measured, 'online').mean():.4f}",
+        "bias": bias,
+        "root mean square error": lambda measured: (
+            f"{np.sqrt(np.mean((column(measured, 'value') - column(measured, 'online').mean()) ** 2)):.4f}"
+        ),
+    }
+    return _table(group, columns)
+
+
+def _speed(measured: Measured) -> str:
+    speeds = [1 / cost for cost in costs(measured).values()]
+    return f"{median(speeds):,.0f} ({quartiles(speeds, ',.0f')})"
 
 
 def _table(group: Group, columns: Mapping[str, Callable[[Measured], str]]) -> str:

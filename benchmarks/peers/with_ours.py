@@ -10,7 +10,9 @@ from typing import Any
 import lightning as L
 import torch
 
+from benchmarks import learners
 from benchmarks.measure import quiet, trainer
+from benchmarks.peers.world import ROWS
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.agents.base import Agent
 from nl_lightning.agents.callbacks import RoundCallback
@@ -20,6 +22,7 @@ from nl_lightning.rollout.data import BanditData
 from replay import ReplayLog
 from replay.evaluation.evaluate import evaluate_agent
 from replay.protocol.candidates import Protocol
+from replay.simulation.ground_truth import Online
 
 
 class _Regret(RoundCallback):
@@ -108,8 +111,23 @@ def frozen(log: str, threads: int, candidates: Protocol = "affinity") -> dict[st
     return {"seconds": taken, "events": environment.log.rows, "ctr": replica["match"], "accepted": replica["accepted"]}
 
 
+def value(logging: str, seed: int, **rule: Any) -> dict[str, Any]:
+    """An agent that learns on a log by DR-ns, and the same agent in the world itself, in as many rounds."""
+    path = path_of(f"world-{logging}")
+    start = time.perf_counter()
+    part = f"{seed * ROWS}:{(seed + 1) * ROWS}"
+    environment = ReplayLog(path, "all", rejection="dr-ns", rows=part, **rule)
+    learners.fit(learners.agent(1, seed), environment, ROWS)
+    seconds = time.perf_counter() - start
+    (found,) = environment.counts()["replicas"]
+    online = learners.fit(learners.agent(20, 1000 + 20 * seed), Online(path, "all"), found["accepted"] + 1)
+    estimate, accepted = found["value"], found["accepted"]
+    earned = float(online.means()[:, -1].mean())
+    return {"seconds": seconds, "events": ROWS, "accepted": accepted, "value": estimate, "online": earned}
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     quiet()
     torch.set_num_threads(1)
-    answer({"online": online, "learning": learning, "frozen": frozen})
+    answer({"online": online, "learning": learning, "frozen": frozen, "value": value})

@@ -3,9 +3,12 @@
 Event i has the click r_i, was logged with probability p_i, and a policy would have picked its action with probability
 pi_i; w_i = pi_i / p_i. Clicks are rare counts, so a weighted sum of them is close to a gamma variable with the same
 mean and variance (Fay and Feuer 1997). Its lower end is that of the clicks that were met; its upper end allows for one
-click more, of the size that a click of this policy has on average:
+click more, of the size that an event has on average where the policy itself chooses:
 
-    a = sum pi w / sum pi,   b = sum pi w^2 / sum pi
+    a = sum pi w^2 / sum pi w,   b = a^2
+
+The mean is over the policy's events. The log has few of those with large weights, so their clicks are easily missed:
+with its own mean, sum pi w / sum pi, intervals of softmax logs cover too seldom.
 
 All are functions of sums over events, so they stream and shards add up. Arguments are numbers or arrays of any common
 shape, such as one entry per replica; results are float64 arrays of that shape. A sum that is NaN gives NaN ends.
@@ -41,15 +44,16 @@ class Ends(NamedTuple):
 
 
 class PseudoClick(NamedTuple):
-    """The size of one more click: its mean weight and its mean squared weight. NaN where no event was matched."""
+    """The size of one more click: its weight and its squared weight. NaN where no event was matched."""
 
     a: Floats
     b: Floats
 
 
-def pseudo_click(pi: ArrayLike, pi_w: ArrayLike, pi_w2: ArrayLike) -> PseudoClick:
-    """a and b from the sums of pi, of pi w and of pi w^2 over all events."""
-    return PseudoClick(mean_or(np.nan, pi_w, pi), mean_or(np.nan, pi_w2, pi))
+def pseudo_click(pi_w: ArrayLike, pi_w2: ArrayLike) -> PseudoClick:
+    """a and b from the sums of pi w and of pi w^2 over all events."""
+    size = mean_or(np.nan, pi_w2, pi_w)
+    return PseudoClick(size, size**2)
 
 
 def mean_or(otherwise: ArrayLike, total: ArrayLike, count: ArrayLike) -> Floats:

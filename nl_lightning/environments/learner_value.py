@@ -187,7 +187,7 @@ class LearnerValue:
         """
         sums = dict(zip(SUMS, self.sums, strict=True))
         A, C = sums["A"], sums["C"]
-        more = pseudo_click(sums["pi"], sums["pi_w"], sums["pi_w2"])
+        more = pseudo_click(sums["pi_w"], sums["pi_w2"])
         if not self.settings.modelled:
             return ips_interval(sums["clicks"], sums["clicks2"], C, more)
         return _modelled_interval(A, C, sums["c2_V2"], sums["c2_V"], sums["c2"], more)

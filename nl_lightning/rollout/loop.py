@@ -32,8 +32,8 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 12, 64
 """Rounds looked ahead together. For fewer, a guess costs more than it saves; with more, it is right less often."""
 _ROUND_ENTRIES = 115_000
 """Entries of the design's states in a window, over all replicas of a run: with more, memory takes the time saved."""
-_EVENTS = 64
-"""Events of a log looked ahead together."""
+_EVENTS = (128, 64)
+"""Events of a log looked ahead together: as many as there is room for."""
 _EVENT_ENTRIES = 120_000
 """Entries of the design's states, over all replicas of a run: with more, a guess costs more than it saves."""
 _EVENT_ARMS = 20_000
@@ -122,10 +122,10 @@ def make_plan(agent: Agent, environment: Environment, count: int, together: bool
     if environment.value is not None:
         check_learner(agent, environment.value)
         together = False
-    few = replicas * parameters * _EVENTS <= _EVENT_ENTRIES and replicas * arms * _EVENTS <= _EVENT_ARMS
-    if together and few and count >= _FEWEST_ROUNDS:
-        # One event in three is more than agents accept; if not, the window ends early.
-        return Plan(_EVENTS, -(-_EVENTS // 3), rows_follow)
+    for events in _EVENTS if together and count >= _FEWEST_ROUNDS else ():
+        if replicas * parameters * events <= _EVENT_ENTRIES and replicas * arms * events <= _EVENT_ARMS:
+            # One event in three is more than agents accept; if not, the window ends early.
+            return Plan(events, -(-events // 3), rows_follow)
     if chooses:
         return Plan(1, 1, rows_follow)
     # Until the first match nothing changes, so that events up to it are scored together. The norm may need whole

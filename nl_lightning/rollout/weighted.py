@@ -96,6 +96,13 @@ class WeightedBlock(LoggedBlock):
             replicas.append(torch.stack(draws, dim=1))
         return torch.cat(replicas).to(agent.lam)
 
+    def steps(self) -> int:
+        """One, while a replica has events left and rounds to play: few events are accepted, so the next one may be far.
+
+        What an event is accepted by is computed in NumPy in any case, so asking after every step costs nothing.
+        """
+        return int(((self.missing > 0) & (self._start < self._end)).any())
+
     def step(self) -> Round:
         """Score the next events, and pass those up to the first accepted one."""
         agent, window = self.agent, self.window

@@ -13,7 +13,7 @@ from nl_lightning.core.statistics import CLICK_LEVEL
 from nl_lightning.core.whole import check_whole
 from replay.evaluation.contenders import AgentContender, Comparison, ComparisonData, Contender, PolicyContender
 from replay.evaluation.description import about_log, estimated_note, propensity_notes
-from replay.evaluation.differences import compare_sums
+from replay.evaluation.differences import Differences, compare_sums
 from replay.evaluation.evaluate import DRAWS, TrainedAgent
 from replay.evaluation.policies import LoggedPolicy, Policy
 from replay.evaluation.processes import ONE, Processes, ending_together
@@ -141,6 +141,8 @@ def compare(
     sums = zip((names[number] for number in compared), comparison.difference_sums(), strict=True)
     differences = compare_sums(names[first], list(sums), CLICK_LEVEL) if compared else None
     described = [contender.describe(log) for contender in contenders]
+    if differences is not None:
+        _add_truth(differences, described)
     notes = propensity_notes(log, c) if corrected else estimated_note(log)
     if "world" in log.description and any("exact" in each["replicas"][0] for each in described):
         notes.append("The log is simulated: exact is the true CTR in that world.")
@@ -151,6 +153,16 @@ def compare(
     ]
     loud = [warning for warning in learned if warning]
     return Result(about_log(log), CLICK_LEVEL, c, settings.seed, described, [*notes, *not_compared], loud, differences)
+
+
+def _add_truth(differences: Differences, described: Sequence[Mapping[str, Any]]) -> None:
+    """Put the true differences beside those estimated on a simulated log, where the truth of both policies is known."""
+    exact = {each["policy"]: [replica.get("exact") for replica in each["replicas"]] for each in described}
+    baseline = exact[differences.baseline]
+    for row in differences.rows:
+        own = exact[row["policy"]] if row["replica"] is None else [exact[row["policy"]][row["replica"]]]
+        if None not in own + baseline:
+            row["exact"] = sum(own) / len(own) - sum(baseline) / len(baseline)
 
 
 def _baseline(policies: Mapping[str, Policy | TrainedAgent], name: str | None) -> int:

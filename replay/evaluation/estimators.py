@@ -49,12 +49,11 @@ _COLUMNS = (
     "weight2",
     "weighted_clicks",
     "weighted2_clicks",
-    "pi",
     "pi_weight",
     "pi_weight2",
     "monte_carlo",
 )
-"""N, sum m, sum m r, sum w, sum w^2, sum w r, sum w^2 r, sum pi, sum pi w, sum pi w^2, and the Monte Carlo variance of
+"""N, sum m, sum m r, sum w, sum w^2, sum w r, sum w^2 r, sum pi w, sum pi w^2, and the Monte Carlo variance of
 sum w r, which is information: it is already within sum w^2 r"""
 
 
@@ -101,7 +100,6 @@ class EventSums(Metric):
             weight.square(),
             clicked,
             clicked * weight,
-            pi,
             pi * weight,
             pi * weight.square(),
             spread,
@@ -129,7 +127,7 @@ class EventSums(Metric):
 
     def pseudo_click(self) -> PseudoClick:
         """The size of a click that was not met."""
-        return pseudo_click(*map(self.numbers, ("pi", "pi_weight", "pi_weight2")))
+        return pseudo_click(*map(self.numbers, ("pi_weight", "pi_weight2")))
 
     def within(self, value: Tensor, ends: Ends) -> Estimate:
         """An estimate with its interval."""

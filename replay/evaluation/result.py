@@ -67,15 +67,16 @@ class Result:
 
         The columns are value, low, high, level (of this interval), verdict (better, worse or cannot tell, by one rule),
         smallest_difference (that these events show with 80% power) and events_needed (for a difference of 10% of the
-        baseline's click rate). If a policy has several replicas, the index has a level for these; the row of an agent
-        as a whole is its mean over replicas, named ``mean``.
+        baseline's click rate); on a simulated log also exact, the true difference. If a policy has several replicas,
+        the index has a level for these; the row of an agent as a whole is its mean over replicas, named ``mean``.
         """
         rows = self._differences.rows if self._differences else []
         columns = ["value", "low", "high", "level", "verdict", "smallest_difference", "events_needed"]
+        columns += ["exact"] if any("exact" in row for row in rows) else []
         several = any(row["replica"] is not None for row in rows)
         keys = [(row["policy"], "mean" if row["mean"] else row["replica"] or 0) for row in rows]
         index = pd.MultiIndex.from_tuples(keys, names=["policy", "replica"]) if rows else None
-        frame = pd.DataFrame([[row[name] for name in columns] for row in rows], index=index, columns=columns)
+        frame = pd.DataFrame([[row.get(name) for name in columns] for row in rows], index=index, columns=columns)
         return frame if several or not rows else frame.droplevel("replica")
 
     def to_dict(self) -> dict[str, Any]:
@@ -176,7 +177,8 @@ def differences_table(differences: Differences) -> Table:
     title = f"Differences from {escape(differences.baseline)} (IPS, paired by event); {each}% intervals"
     shown = Table(title=title, title_justify="left")
     shown.add_column("policy", overflow="fold")
-    for name in ("difference", "interval", "", "can be seen"):
+    exact = ["exact"] if any("exact" in row for row in differences.rows) else []
+    for name in ("difference", "interval", "", "can be seen", *exact):
         shown.add_column(name, justify="right")
     for row in differences.rows:
         of_replica = "" if row["replica"] is None else f", replica {row['replica']}"
@@ -186,6 +188,7 @@ def differences_table(differences: Differences) -> Table:
             f"{_signed(row['low'])} to {_signed(row['high'])}",
             row["verdict"],
             "-" if size is None else f"{size:.4f}",
+            *(_signed(row.get(name)) for name in exact),
         )
         shown.add_row(escape(label), _signed(row["value"]), *cells)
     return shown

@@ -5,6 +5,8 @@ other folds, on a bounded sample of the logged arms and their clicks.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,18 +33,48 @@ RIDGE = 1.0
 NEWTON_STEPS = 25
 
 
-def make_fit(model: str | None) -> FitFunction | None:
-    """The function that fits a model by its name or import path; None for ``none``."""
-    if model == "none":
+def make_fit(model: Any) -> FitFunction | None:
+    """The function that fits a model, given by its name, its import path or itself; None for ``none``.
+
+    A model is a function that fits, or a classifier with ``fit`` and ``predict_proba``, as scikit-learn has them: its
+    class, which is made without arguments, or an object, of which each fold gets a copy.
+    """
+    if isinstance(model, str) and model == "none":
         return None
-    if model is None or model == "logistic":
+    if model is None or (isinstance(model, str) and model == "logistic"):
         return logistic_regression
-    if ":" not in model:
+    if isinstance(model, str):
+        if ":" not in model:
+            raise InputError(
+                "reward_model must be logistic, none, or the import path of a function or a classifier "
+                f"(my_module:name); got {model!r}."
+            )
+        model = import_callable(model, "reward_model", "my_module:name")
+    if callable(getattr(model, "fit", None)) and callable(getattr(model, "predict_proba", None)):
+        return partial(_fit_classifier, model)
+    if isinstance(model, type) or not callable(model):
         raise InputError(
-            "reward_model must be logistic, none, or the import path of a function (my_module:function); got "
-            f"{model!r}."
+            "reward_model must be a function (x, clicks) -> a function from x to probabilities, or a classifier with "
+            f"fit and predict_proba; got {model!r:.100}."
         )
-    return import_callable(model, "reward_model", "my_module:function")  # type: ignore[no-any-return]
+    return model  # type: ignore[no-any-return]
+
+
+def _fit_classifier(model: Any, x: Floats, click: Floats) -> Callable[[Floats], Floats]:
+    """A classifier of scikit-learn's kind as a function; without both clicks and misses, their smoothed rate."""
+    clicked = click > 0
+    if clicked.all() or not clicked.any():
+        rate = (clicked.sum() + 0.5) / (len(click) + 1)
+        return lambda new: np.full(len(new), rate)
+    fitted = model() if isinstance(model, type) else deepcopy(model)
+    fitted.fit(x, clicked.astype(np.int64))
+
+    def predict(new: Floats) -> Floats:
+        found = np.asarray(fitted.predict_proba(new), dtype=np.float64)
+        # a column for misses, and one for clicks
+        return found[:, 1] if found.ndim == 2 and found.shape[1] == 2 else found
+
+    return predict
 
 
 def logistic_regression(x: Floats, click: Floats) -> Callable[[Floats], Floats]:

@@ -15,7 +15,7 @@ from benchmarks import document, stored
 from benchmarks.measure import quartiles
 from benchmarks.peers import install, marks, same_data, side_by_side, tables
 from benchmarks.peers.compare import GROUPS
-from benchmarks.peers.contenders import GRID, ONLINE_MARKS, TUNED, Contender
+from benchmarks.peers.contenders import GRID, ONLINE_MARKS, TUNED, VALUES, Contender
 from benchmarks.peers.growth import EVENTS, LONG_ROUNDS, ROUNDS
 from benchmarks.peers.install import PEERS, NotInstalled, python_of, version_of
 from benchmarks.peers.process import OURS, Failed, Process
@@ -238,3 +238,21 @@ def test_peers_get_the_events_of_the_log(data: Path) -> None:
     # as obp's preprocessing does it
     expected = pd.get_dummies(users, drop_first=True).to_numpy(dtype=bool)
     assert {column.tobytes() for column in sample["context"].T} == {column.tobytes() for column in expected.T}
+
+
+def test_the_value_of_a_learner_stands_beside_the_truth() -> None:
+    """Ten logs whose estimates are 0.1 too high, five of them by 0.2 and five by 0."""
+    contender = VALUES[0]
+    group = {contender.name: measured(contender, [2.0] * 10, events=10_000, accepted=500, online=0.2)}
+    for number, run in group[contender.name]["runs"].items():
+        run["value"] = 0.4 if int(number) % 2 else 0.2
+    row = tables.values(group).splitlines()[-1]
+    # sd 0.1054 / sqrt(10) = 0.0333; sqrt((0.2^2 + 0) / 2) = 0.1414
+    assert [cell.strip() for cell in row.split("|")[3:-1]] == [
+        "5,000 (5,000 to 5,000)",
+        "500",
+        "0.3000",
+        "0.2000",
+        "+0.1000 ± 0.0333",
+        "0.1414",
+    ]

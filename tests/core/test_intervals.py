@@ -29,8 +29,8 @@ def events(seed: int, n: int, rate: float, kind: str = "any") -> Events:
 
 
 def twin_pseudo(log: Events) -> tuple[float, float]:
-    total = sum(pi for pi, _, _ in log)
-    return sum(pi * pi / p for pi, p, _ in log) / total, sum(pi * (pi / p) ** 2 for pi, p, _ in log) / total
+    a = sum(pi * (pi / p) ** 2 for pi, p, _ in log) / sum(pi * pi / p for pi, p, _ in log)
+    return a, a * a
 
 
 def twin_gamma(y: float, v: float, y_up: float, v_up: float) -> tuple[float, float]:
@@ -64,7 +64,7 @@ def twin_snips(log: Events) -> tuple[float, float]:
 def sums(log: Events) -> tuple[np.ndarray, ...]:
     pi, p, r = np.array(log).T
     w = pi / p
-    return w.sum(), (w**2).sum(), (w * r).sum(), (w**2 * r).sum(), pseudo_click(pi.sum(), pi @ w, pi @ w**2)  # type: ignore[return-value]
+    return w.sum(), (w**2).sum(), (w * r).sum(), (w**2 * r).sum(), pseudo_click(pi @ w, pi @ w**2)  # type: ignore[return-value]
 
 
 def ips(log: Events) -> Ends:
@@ -115,7 +115,7 @@ def test_ips_above_one_keeps_its_interval() -> None:
 
 
 def test_without_a_match_nothing_is_known() -> None:
-    nothing = pseudo_click(0, 0, 0)
+    nothing = pseudo_click(0, 0)
     assert [float(end) for end in ips_interval(0, 0, 100, nothing)] == [0, 1]
     assert [float(end) for end in snips_interval(0, 0, 0, 0, nothing)] == [0, 1]
     assert [float(end) for end in ips_interval(0, 0, 0, nothing)] == [0, 1]
@@ -124,7 +124,7 @@ def test_without_a_match_nothing_is_known() -> None:
 
 
 def test_unknown_propensities_stay_unknown() -> None:
-    unknown = pseudo_click(3, np.nan, np.nan)
+    unknown = pseudo_click(np.nan, np.nan)
     assert np.isnan(ips_interval(np.nan, np.nan, 9, unknown)).all()
     assert np.isnan(snips_interval(np.nan, np.nan, np.nan, np.nan, unknown)).all()
     assert np.isnan(difference_interval(np.nan, np.nan, 9, np.nan, np.nan)).all()

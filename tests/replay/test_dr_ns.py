@@ -15,7 +15,7 @@ from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, row_numbers
 from nl_lightning.environments import learner_value
 from nl_lightning.reporting.tables import notes, table
-from nl_lightning.rollout import loop
+from nl_lightning.rollout import loop, weighted
 from nl_lightning.rollout.data import BanditData
 from nl_lightning.runs.checkpoints import Checkpoints
 from nl_lightning.runs.directory import RunDirectory
@@ -261,3 +261,20 @@ def test_agents_without_known_chances_or_weights_are_refused(logs: dict[str, Log
             learn(kind(42), logs["softmax"], candidates="all", rejection="dr-ns")
     with pytest.raises(InputError, match="Theory mode has no weights"):
         learn(learner("NeuralLog-UCB-1", mode="theory"), logs["softmax"], candidates="all", rejection="dr-ns")
+
+
+def test_no_window_is_scored_behind_the_end(logs: dict[str, Log], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of events is left as soon as all of them are passed, however few were accepted."""
+    agent, seen = learner("Logistic-UCB-1"), []
+    block, step = weighted.WeightedBlock, weighted.WeightedBlock.step
+
+    def counted(self: weighted.WeightedBlock) -> Any:
+        before = self.value.sums[1].copy()
+        played = step(self)
+        seen.append(bool((self.value.sums[1] > before).all()))
+        return played
+
+    monkeypatch.setattr(block, "step", counted)
+    learn(agent, logs["softmax"], candidates="all", rejection="dr-ns")
+    assert seen
+    assert all(seen), "a step that passes no event adds nothing to C"

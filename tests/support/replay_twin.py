@@ -253,10 +253,10 @@ def best_in_random_subset(scores: Sequence[float] | Array, k: int, tolerance: fl
 
 
 def _pseudo_click(pi: Sequence[float], p: Sequence[float]) -> tuple[float, float]:
-    """a = sum pi w / sum pi, b = sum pi w^2 / sum pi"""
+    """a = sum pi w^2 / sum pi w, b = a^2"""
     pairs = list(zip(pi, p, strict=True))
-    total = fsum(x for x, _ in pairs)
-    return fsum(x * x / q for x, q in pairs) / total, fsum(x * (x / q) ** 2 for x, q in pairs) / total
+    a = fsum(x * (x / q) ** 2 for x, q in pairs) / fsum(x * x / q for x, q in pairs)
+    return a, a * a
 
 
 def _gamma(y: float, v: float, y_up: float, v_up: float) -> tuple[float, float]:

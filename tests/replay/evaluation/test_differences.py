@@ -193,6 +193,21 @@ def test_agents_are_compared_whatever_their_batches(
     np.testing.assert_allclose(small["high"], usual.differences["high"], rtol=1e-12)
 
 
+def test_the_true_differences_stand_beside_the_estimates(simulated: Log, made: Made) -> None:
+    """Of a log whose world is known: of each replica, and of their mean; of another log there are none."""
+    agent = (trained("NeuralLog-UCB-2", simulated, replicas=2), ObdFeatures.fit(simulated))
+    result = replay.evaluate(simulated, {"logged": "logged", "uniform": "uniform", "ucb": agent}, candidates="all")
+    exact = result.to_pandas()["value"].xs("exact", level="estimator")
+    found = result.differences["exact"]
+    logged = exact["logged", 0]
+    assert found["uniform", 0] == pytest.approx(exact["uniform", 0] - logged, abs=1e-12)
+    for replica in range(2):
+        assert found["ucb", replica] == pytest.approx(exact["ucb", replica] - logged, abs=1e-12)
+    assert found["ucb", "mean"] == pytest.approx(exact["ucb"].mean() - logged, abs=1e-12)
+    assert "exact" in str(result).split("Differences")[1]
+    assert "exact" not in replay.evaluate(made.log, ["logged", "uniform"]).differences.columns
+
+
 def test_the_affinity_protocol_is_not_compared(simulated: Log) -> None:
     agent, features = trained("NeuralLog-UCB-2", simulated), ObdFeatures.fit(simulated)
     result = replay.evaluate(simulated, {"logged": "logged", "x": (agent, features)}, candidates="affinity")
