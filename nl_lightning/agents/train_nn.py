@@ -32,13 +32,16 @@ class Schedule:
         n = rounds if self.window is None else min(rounds, self.window)
         return max(self.update_every, int(self.update_growth * n))
 
-    def calls(self, start: int, stop: int) -> list[int]:
-        """The rounds after which TrainNN runs, of those after ``start`` and up to ``stop``; and ``stop`` itself."""
-        found, at = [], start
+    def calls(self, start: int, stop: int) -> int:
+        """How often TrainNN runs after the rounds behind ``start`` and up to ``stop``, where it runs in any case."""
+        count, at = 0, start
         while at < stop:
-            at = min(at + self.rounds_until_next(at), stop)
-            found.append(at)
-        return found
+            every = self.rounds_until_next(at)
+            if self.update_growth == 0 or (self.window is not None and at >= self.window):
+                # from here on the interval stays as it is: a log may be replayed for "a billion rounds", to its end
+                return count - (at - stop) // every
+            at, count = at + every, count + 1
+        return count
 
 
 class TrainNN:

@@ -270,7 +270,7 @@ class RoundLoader:
 
     def __len__(self) -> int:
         before = self.agent.rounds_before
-        return len(self.agent.schedule.calls(before, before + self.data.rounds))
+        return self.agent.schedule.calls(before, before + self.data.rounds)
 
     def __iter__(self) -> Iterator[TrainingBatch]:
         data, agent = self.data, self.agent

@@ -29,7 +29,7 @@ def test_the_shipped_config_trains_after_every_round() -> None:
     """As printed in the paper, to the last of its rounds."""
     config = yaml.safe_load((ROOT / "configs" / "theory.yaml").read_text())
     rounds = config["data"]["rounds"]
-    assert NeuralLogUCB2(4, **config["model"]["init_args"]).schedule.calls(0, rounds) == list(range(1, rounds + 1))
+    assert NeuralLogUCB2(4, **config["model"]["init_args"]).schedule.calls(0, rounds) == rounds
 
 
 def pair(name: str, depth: int, **settings: object) -> tuple[Agent, list[TheoryTwin]]:
