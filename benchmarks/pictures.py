@@ -64,7 +64,7 @@ def _ratios(found: dict[str, Any]) -> Figure:
     axes.set_xlim(left=1)
     axes.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
     axes.margins(x=0.16)
-    axes.set_xlabel("time of the other library / time of nl-lightning, on the same machine (1 = equally fast)")
+    axes.set_xlabel("time of the other library / time of nl-lightning, (1 = equally fast)")
     axes.spines[["top", "right"]].set_visible(False)
     handles = {"median of alternating runs": bar, "lowest to highest": spread, "goal": goal}
     drawn = [(handle, label) for label, handle in handles.items() if handle is not None]
