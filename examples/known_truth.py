@@ -70,6 +70,11 @@ def main() -> None:
         table.add_row(agent.name, f"{found['accepted']:,}", f"{found['value']:.4f}", interval, truth)
         frozen[agent.name] = (agent, environment.features)
     console.print(table)
+    console.print(
+        "These intervals are about one run on this log. Runs learn more or less, as those online show, and the mean of "
+        "all runs may lie outside.",
+        soft_wrap=True,
+    )
 
     # 3. Frozen, on the other rows: python -m replay evaluate --log data/known_truth --rows 200000: --checkpoint ...
     result = replay.evaluate(log, frozen, rows=f"{learned}:", candidates="all")
