@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from os import PathLike
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -14,7 +15,9 @@ from nl_lightning.environments.seeds import check_seeds, replica_seeds
 from nl_lightning.environments.tables import SIDE, Table
 from nl_lightning.models.inputs import dense
 
-__all__ = ["Classification", "averaged", "category_values", "order", "scaled", "with_block"]
+__all__ = ["Classification", "Scaling", "averaged", "category_values", "order", "scaled", "with_block"]
+
+Scaling = Literal["column", "vector"]
 
 
 class Classification(ChunkedSimulation):
@@ -23,9 +26,9 @@ class Classification(ChunkedSimulation):
     Arm k shows x in the k-th block of a vector of dK numbers, [0, ..., x, ..., 0]. It is dealt as (x, k), which takes
     d + 1 numbers.
 
-    A row x has every column scaled to [-1, 1]. mnist's images are averaged over 2 x 2 pixels before, which leaves
-    14 x 14 = 196 columns. Each category of each column of mushroom has a random value in [-1, 1] instead. What is
-    missing is 0.
+    A row x has every column scaled to [-1, 1], or with ``scaling="vector"`` its own numbers. mnist's images are
+    averaged over 2 x 2 pixels before, which leaves 14 x 14 = 196 columns. Each category of each column of mushroom has
+    a random value in [-1, 1] instead. What is missing is 0.
 
     Args:
         dataset: mnist, mushroom, shuttle, magic, banknote or phoneme.
@@ -37,6 +40,8 @@ class Classification(ChunkedSimulation):
             number, all replicas have the same problem; with a list, each has its own. If left out, a problem has the
             seed of its replica.
         noise_seed: seed of the rounds (the order of rows), given in the same way.
+        scaling: what has its smallest number at -1 and its largest at 1: every column, or every row's vector. The
+            paper's formula allows both. mushroom has categories, and is not scaled.
     """
 
     def __init__(
@@ -46,15 +51,20 @@ class Classification(ChunkedSimulation):
         dense: bool = False,
         seed: int | list[int] | None = None,
         noise_seed: int | list[int] | None = None,
+        scaling: Scaling = "column",
     ) -> None:
         super().__init__()
+        if scaling not in get_args(Scaling):
+            raise InputError(f"scaling must be column or vector, got {scaling!r}.")
         known = description(dataset)
         check_seeds(seed=seed, noise_seed=noise_seed)
         if not (file is None or isinstance(file, (str, PathLike))):
             raise InputError(f"file must be the path of a file, got {file!r}.")
         if not isinstance(dense, bool):
             raise InputError(f"dense must be True or False, got {dense!r}.")
-        self.dataset, self.file, self.dense = dataset, file, dense
+        if scaling == "vector" and known.kind == "categories":
+            raise InputError(f"{dataset} has categories, which are not scaled: leave out scaling={scaling!r}.")
+        self.dataset, self.file, self.dense, self.scaling = dataset, file, dense, scaling
         self.seed, self.noise_seed = seed, noise_seed
         self.arms = len(known.counts)
         features = (SIDE // 2) ** 2 if known.kind == "images" else len(known.features[0])
@@ -79,7 +89,7 @@ class Classification(ChunkedSimulation):
             self._values = torch.stack([category_values(seed, sum(sizes)) for seed in problems]).to(self.like)
         else:
             x = averaged(table.x) if table.x.dtype == torch.uint8 else table.x
-            self._features = scaled(x).to(self.like)
+            self._features = scaled(x, dim=0 if self.scaling == "column" else 1).to(self.like)
 
     def deal_chunk(self, chunk: int) -> Deal:
         assert self._table is not None
@@ -110,9 +120,12 @@ def averaged(pixels: Tensor) -> Tensor:
     return total.div_(4).flatten(1)
 
 
-def scaled(x: Tensor) -> Tensor:
-    """2 (x - min) / (max - min) - 1 for each column of x (n, d); a column that is constant says nothing and is 0."""
-    low, high = x.aminmax(dim=0)
+def scaled(x: Tensor, dim: int = 0) -> Tensor:
+    """2 (x - min) / (max - min) - 1 over ``dim`` of x (n, d), 0 for each column, 1 for each row.
+
+    A column or a row that is constant says nothing and is 0.
+    """
+    low, high = x.aminmax(dim=dim, keepdim=True)
     span = high - low
     # In place: an intermediate result takes as much room as the data set.
     return torch.where(span > 0, (x - low).mul_(2).div_(span).sub_(1), 0)

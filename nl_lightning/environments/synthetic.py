@@ -1,5 +1,6 @@
 """The paper's synthetic problems."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -43,6 +44,7 @@ class Synthetic(ChunkedSimulation):
         seed: seed of the problem (parameters and pool). With one number, all replicas have the same problem; with a
             list, each has its own. If left out, a problem has the seed of its replica.
         noise_seed: seed of the rounds (which arms, which clicks), given in the same way.
+        norm: length that every vector is scaled to, 1 in the paper's theory; left out, they stay as drawn.
     """
 
     def __init__(
@@ -53,8 +55,11 @@ class Synthetic(ChunkedSimulation):
         pool: int = 2500,
         seed: int | list[int] | None = None,
         noise_seed: int | list[int] | None = None,
+        norm: float | None = None,
     ) -> None:
         super().__init__()
+        if norm is not None and not (isinstance(norm, (int, float)) and 0 < norm < math.inf):
+            raise InputError(f"norm must be a number > 0, or None, got {norm!r}.")
         if not isinstance(function, str) or function not in FUNCTIONS:
             raise InputError(f"function must be one of {', '.join(FUNCTIONS)}; got {function!r}.")
         check_whole(1, dim=dim, arms=arms, pool=pool)
@@ -65,7 +70,7 @@ class Synthetic(ChunkedSimulation):
             )
         self.function: Function = function
         self.dim, self.arms, self.pool = dim, arms, pool
-        self.seed, self.noise_seed = seed, noise_seed
+        self.seed, self.noise_seed, self.norm = seed, noise_seed, norm
         self._noise_seeds: list[int] = []
         self._pools = self._probabilities = torch.empty(0, device="cpu")
         self._parameters: list[tuple[Tensor, Tensor]] = []
@@ -80,6 +85,8 @@ class Synthetic(ChunkedSimulation):
                 return 2 * torch.rand(shape, generator=g, dtype=torch.float64, device="cpu") - 1
 
             vector, matrix, pool = uniform(self.dim), uniform(self.dim, self.dim), uniform(self.pool, self.dim)
+            if self.norm is not None:
+                pool *= self.norm / torch.linalg.vector_norm(pool, dim=1, keepdim=True)
             pools.append(pool)
             self._parameters.append((vector, matrix))
             probabilities.append(mu(FUNCTIONS[self.function](pool, vector, matrix)))

@@ -1,17 +1,17 @@
 """The claims of the paper's text about its figures and its table, and what the numbers say about them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from nl_lightning.core.errors import InputError
-from nl_lightning.experiments.comparisons import VERDICTS
-from nl_lightning.experiments.paper import PAPER_AGENTS
-from nl_lightning.experiments.results import PanelResult, Verdict
+from nl_lightning.experiments.paper import CONTROL, PAPER_AGENTS
+from nl_lightning.experiments.results import Control, PanelResult, Verdict
 from nl_lightning.experiments.rules import (
     ALLOWANCE,
     Rule,
     better,
     competitive,
+    control,
     lower_at_low_dimension,
     moderate,
     one_among_first,
@@ -28,14 +28,14 @@ __all__ = [
     "LINEAR",
     "LOGISTIC",
     "NCBF",
+    "NEURAL",
     "TS1",
     "TS2",
     "UCB1",
     "UCB2",
     "Claim",
-    "Tally",
+    "controls",
     "measure_of",
-    "tally",
     "verdicts",
 ]
 
@@ -45,6 +45,8 @@ FIVE = ALL[:5]
 """The agents of figures 1 to 3."""
 LINEAR = (LOGISTIC, ECOLOG)
 BASELINES = (NCBF, *LINEAR)
+NEURAL = (NCBF, UCB1, UCB2, TS1, TS2)
+"""The agents that explore with a network."""
 
 
 class Claim(NamedTuple):
@@ -186,6 +188,8 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         *_COMPETITIVE,
         _follows_dimension([UCB1, UCB2, TS1, TS2], _FIGURE_6),
     ),
+    # Not in the paper: its claims where the arms are fixed.
+    "fixed": (_LINEAR_WORST, _proposed_best(_REGRET_WORDS), _ucb_2_best(ALL, _FIGURE_45), *_COMPETITIVE),
     **{f"{log}-{parameter}": claims for log in ("obd", "simulated") for parameter, claims in _REPLAY.items()},
 }
 """The claims of every figure, in the order in which figures are shown."""
@@ -193,7 +197,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
 
 def measure_of(name: str) -> Measure:
     """What a figure shows: regret, or in a replay the CTR."""
-    return REGRET if name.startswith("fig") else CTR
+    return REGRET if name.startswith("fi") else CTR
 
 
 def verdicts(name: str, panels: Sequence[PanelResult]) -> list[Verdict]:
@@ -207,23 +211,7 @@ def verdicts(name: str, panels: Sequence[PanelResult]) -> list[Verdict]:
     ]
 
 
-class Tally(NamedTuple):
-    """How often a claim got each verdict."""
-
-    claim: str
-    agrees: int
-    disagrees: int
-    not_separable: int
-
-    def __str__(self) -> str:
-        total = self.agrees + self.disagrees + self.not_separable
-        counts = zip(VERDICTS, (self.agrees, self.disagrees, self.not_separable), strict=True)
-        return ", ".join(f"{verdict} in {count} of {total}" for verdict, count in counts if count)
-
-
-def tally(judged: Iterable[Verdict]) -> list[Tally]:
-    """Count the verdicts on every claim over panels, in the order of the claims."""
-    found: dict[str, list[str]] = {}
-    for verdict in judged:
-        found.setdefault(verdict.claim, []).append(verdict.verdict)
-    return [Tally(claim, *(given.count(verdict) for verdict in VERDICTS)) for claim, given in found.items()]
+def controls(name: str, panels: Sequence[PanelResult]) -> list[Control]:
+    """Which panels need exploration, where Greedy was run."""
+    there = [panel for panel in panels if any(agent.agent == CONTROL for agent in panel.agents)]
+    return [control(panel, measure_of(name), NEURAL) for panel in there]

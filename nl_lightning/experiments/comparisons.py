@@ -1,8 +1,10 @@
 """Whether the numbers of some seeds settle a claim about agents: pure functions from final numbers to a judgement.
 
 "A is better than B" is the paired t test over the seeds that both have, two-sided at 1 - LEVEL = 4%: the claim's
-direction is significant where the 96% interval of the difference lies on its side of zero. Seeds of a replay share the
-log's clicks, so that there the chance of one seed's clicks is added to the variance over seeds.
+direction is significant where the 96% interval of the difference lies on its side of zero. A and B are practically
+equal where that interval lies within MARGIN = 5% of B's mean on both sides of zero: two one-sided tests at 2%. A seed
+whose TrainNN diverged counts with the worst number that any agent has on it. Seeds of a replay share the log's clicks,
+so that there the chance of one seed's clicks is added to the variance over seeds.
 """
 
 from collections.abc import Sequence
@@ -18,12 +20,15 @@ __all__ = [
     "AGREES",
     "ALPHA",
     "DISAGREES",
-    "NOT_SEPARABLE",
+    "EQUAL",
+    "MARGIN",
+    "UNDECIDED",
     "VERDICTS",
     "Comparison",
     "Judgement",
     "at_least",
     "compare",
+    "counted",
     "describe",
     "every",
     "holm",
@@ -38,8 +43,11 @@ __all__ = [
 ALPHA = 1 - LEVEL
 """A p-value of at most this is significant."""
 
-AGREES, DISAGREES, NOT_SEPARABLE = "agrees", "disagrees", "not separable"
-VERDICTS = (AGREES, DISAGREES, NOT_SEPARABLE)
+MARGIN = 0.05
+"""Agents whose difference is certainly less than this share of the second one's number are practically equal."""
+
+AGREES, DISAGREES, EQUAL, UNDECIDED = "agrees", "disagrees", "practically equal", "undecided"
+VERDICTS = (AGREES, EQUAL, DISAGREES, UNDECIDED)
 
 
 class Judgement(NamedTuple):
@@ -59,7 +67,11 @@ class Comparison(NamedTuple):
     advantage: Paired
     """of the first: positive if it is better"""
     left_out: int
-    """seeds without a number of both, mostly because TrainNN diverged"""
+    """seeds without a number of both"""
+    lost: int = 0
+    """numbers, of either, that stand for a seed whose TrainNN diverged"""
+    margin: float = np.nan
+    """the difference below which the two are practically equal; NaN if that is not asked"""
 
     @property
     def supporting(self) -> float:
@@ -70,6 +82,20 @@ class Comparison(NamedTuple):
     def opposing(self) -> float:
         """The p-value against the claim."""
         return self.advantage.p if self.advantage.n > 1 and self.advantage.mean < 0 else 1.0
+
+    @property
+    def equal(self) -> bool:
+        """Whether the interval of the difference lies within the margin."""
+        low, high = self.advantage.low, self.advantage.high
+        if np.isnan(low):
+            # the same difference for all seeds has no interval
+            low = high = self.advantage.mean if self.advantage.n > 1 else np.nan
+        return bool(-self.margin <= low and high <= self.margin)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is significant for the claim."""
+        return self.supporting <= ALPHA
 
     @property
     def favour(self) -> float:
@@ -87,6 +113,7 @@ def compare(
     """The first against the second, whose numbers are multiplied by ``handicap``.
 
     advantage_i = better (first_i - handicap second_i),  better = -1 for regret, 1 for CTR, i over common seeds.
+    With a handicap nobody asks whether they are equal.
     """
     seeds = sorted(set(first.seeds) & set(second.seeds))
     a = np.array([first.final[first.seeds.index(seed)] for seed in seeds], dtype=np.float64)
@@ -98,7 +125,34 @@ def compare(
     if measure is CTR and both.any():
         shared = _click_variance(first, a_mean) + handicap**2 * _click_variance(second, b_mean / handicap)
     advantage = paired(measure.better * a, measure.better * b, shared=shared)
-    return Comparison(name, other, a_mean, b_mean, advantage, int((~both).sum()))
+    lost = len(set(first.diverged) & set(seeds)) + len(set(second.diverged) & set(seeds))
+    margin = MARGIN * abs(b_mean) if handicap == 1 else np.nan
+    return Comparison(name, other, a_mean, b_mean, advantage, int((~both).sum()), lost, margin)
+
+
+def counted(panel: PanelResult, measure: Measure) -> PanelResult:
+    """The panel with a number for every seed that diverged: the worst that any agent has on it.
+
+    Where all agents diverged on a seed it is the worst number of the panel. Without a single number nothing changes.
+    """
+    by_seed: dict[int, list[float]] = {}
+    for agent in panel.agents:
+        for seed, final in zip(agent.seeds, agent.final.tolist(), strict=True):
+            if not np.isnan(final):
+                by_seed.setdefault(seed, []).append(measure.better * final)
+    if not by_seed:
+        return panel
+    worst = {seed: measure.better * min(numbers) for seed, numbers in by_seed.items()}
+    worst_of_all = measure.better * min(measure.better * number for number in worst.values())
+
+    def filled(agent: AgentResult) -> AgentResult:
+        final = [
+            worst.get(seed, worst_of_all) if seed in agent.diverged else number
+            for seed, number in zip(agent.seeds, agent.final.tolist(), strict=True)
+        ]
+        return agent._replace(final=np.array(final, dtype=np.float64))
+
+    return panel._replace(agents=[filled(agent) for agent in panel.agents])
 
 
 def _click_variance(agent: AgentResult, rate: float) -> float:
@@ -133,26 +187,38 @@ def at_least(count: int, p: Sequence[float]) -> float:
 def every(comparisons: Sequence[Comparison], measure: Measure) -> Judgement:
     """The claim that every one of k comparisons holds.
 
-    Agrees: each is significant. No correction is needed (intersection-union): where the claim is false one of the
-    comparisons is, and that one alone is found significant with a probability of at most alpha.
-    Disagrees: one is significant in the other direction after Holm's correction over the k comparisons, because
-    any of them would do. Otherwise the numbers cannot tell.
+    Agrees: each is significant, and none is practically equal. No correction is needed (intersection-union): where the
+    claim is false one of the comparisons is, and that one alone is found significant with a probability of at most
+    alpha.
+    Practically equal: each is significant or practically equal, and one at least is the latter. No correction either.
+    Disagrees: one that is not practically equal is significant in the other direction after Holm's correction over the
+    k comparisons, because any of them would do. Otherwise it is undecided.
     """
     against = holm([comparison.opposing for comparison in comparisons])
-    least = comparisons.index(least_clear(comparisons))
-    supported = sum(comparison.supporting <= ALPHA for comparison in comparisons)
+    opposed = [p <= ALPHA and not c.equal for p, c in zip(against, comparisons, strict=True)]
+    equal = sum(comparison.equal for comparison in comparisons)
+    supported = sum(comparison.holds and not comparison.equal for comparison in comparisons)
     of = f" of {len(comparisons)} comparisons"
+    if any(opposed):
+        least = max((i for i, against_it in enumerate(opposed) if against_it), key=lambda i: -against[i])
+        text = describe(comparisons[least], measure)
+        if len(comparisons) == 1:
+            return Judgement(DISAGREES, text)
+        corrected = f" (after Holm's correction over {len(against)} comparisons {probability(against[least])})"
+        return Judgement(DISAGREES, f"{text}{corrected}; {sum(opposed)}{of} are significant against the claim")
+    least = comparisons.index(least_clear(comparisons))
     if supported == len(comparisons):
         rest = f"; the least clear{of}, all significant" if len(comparisons) > 1 else ""
         return Judgement(AGREES, describe(comparisons[least], measure, _next(comparisons, least, measure)) + rest)
-    text = describe(comparisons[least], measure)
-    if min(against) <= ALPHA:
-        corrected = f" (after Holm's correction over {len(against)} comparisons {probability(against[least])})"
-        opposed = sum(p <= ALPHA for p in against)
-        more = f"; {opposed}{of} are significant against the claim" if len(against) > 1 else ""
-        return Judgement(DISAGREES, text + (corrected if len(against) > 1 else "") + more)
+    if all(comparison.holds or comparison.equal for comparison in comparisons):
+        least = comparisons.index(least_clear([comparison for comparison in comparisons if comparison.equal]))
+        rest = f"; {equal}{of} are practically equal, {supported} significant for the claim"
+        within = f", all within {MARGIN:.0%} of {comparisons[least].second}"
+        return Judgement(EQUAL, describe(comparisons[least], measure) + within + (rest if len(comparisons) > 1 else ""))
+    least = comparisons.index(least_clear([c for c in comparisons if not (c.holds or c.equal)]))
     rest = f"; {supported}{of} are significant for the claim" if len(comparisons) > 1 else ""
-    return Judgement(NOT_SEPARABLE, text + rest)
+    same = f", {equal} practically equal" if equal else ""
+    return Judgement(UNDECIDED, describe(comparisons[least], measure) + rest + same)
 
 
 def _next(comparisons: Sequence[Comparison], decisive: int, measure: Measure) -> str:
@@ -170,11 +236,12 @@ def least_clear(comparisons: Sequence[Comparison]) -> Comparison:
 
 def describe(comparison: Comparison, measure: Measure, before_second: str = "") -> str:
     """A comparison with its numbers; a positive difference is in the claim's favour."""
-    first, second, first_mean, second_mean, advantage, left_out = comparison
+    first, second, first_mean, second_mean, advantage, left_out, diverged, _ = comparison
     digits = measure.digits
     # CTRs differ by less than their size
     finer = digits + 1 if measure is CTR else digits
     lost = f", {left_out} without a number left out" if left_out else ""
+    lost += f", {diverged} diverged and counted as the worst" if diverged else ""
     if advantage.n < 2:
         return f"{first} and {before_second}{second} have {seeds(advantage.n)} in common, too few for a test{lost}"
     ends = f"{signed(advantage.low, finer)} to {signed(advantage.high, finer)}"
@@ -206,9 +273,8 @@ def without_numbers(panel: PanelResult, agents: Sequence[str]) -> Judgement | No
         if not found:
             reasons.append(f"{agent} was not run")
         elif np.isnan(found[0].final).all():
-            why = "diverged" if set(found[0].diverged) == set(found[0].seeds) else "diverged or have no number"
-            reasons.append(f"all seeds ({len(found[0].seeds)}) of {agent} {why}")
-    return Judgement(NOT_SEPARABLE, "; ".join(reasons)) if reasons else None
+            reasons.append(f"no seed ({len(found[0].seeds)}) of {agent} has a number")
+    return Judgement(UNDECIDED, "; ".join(reasons)) if reasons else None
 
 
 def noted(judgement: Judgement, measure: Measure) -> Judgement:

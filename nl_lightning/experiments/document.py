@@ -1,18 +1,20 @@
 """RESULTS.md: the results of the paper's experiments, written from the files of a directory."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
 from nl_lightning.core.statistics import CLICK_LEVEL, LEVEL
-from nl_lightning.experiments import tables
+from nl_lightning.experiments import answer, tables
 from nl_lightning.experiments.claims import CLAIMS, Claim
-from nl_lightning.experiments.comparisons import ALPHA, VERDICTS
+from nl_lightning.experiments.comparisons import ALPHA, MARGIN
 from nl_lightning.experiments.figures import divergence
+from nl_lightning.experiments.paper import CONTROL
+from nl_lightning.experiments.readings import READINGS
 from nl_lightning.experiments.results import FigureResult
 from nl_lightning.experiments.storage import Stored, load_all
+from nl_lightning.experiments.sweeps import growths
 from nl_lightning.runs.summary import CTR
 
 __all__ = ["HEADINGS", "NAME", "document", "write"]
@@ -20,11 +22,17 @@ __all__ = ["HEADINGS", "NAME", "document", "write"]
 NAME = "RESULTS.md"
 
 _LOGS = {"obd": "Open Bandit Dataset, bundled sample", "simulated": "Simulated log"}
-HEADINGS = {name: f"Figure {name.removeprefix('fig')}" for name in CLAIMS if name.startswith("fig")} | {
-    f"{log}-{parameter}": f"{text}, over {parameter}"
-    for log, text in _LOGS.items()
-    for parameter in ("m", "kappa", "S")
-}
+HEADINGS = (
+    {name: f"Figure {name.removeprefix('fig')}" for name in CLAIMS if name.startswith("fig")}
+    | {
+        "fixed": "Fixed arms (ours)",
+    }
+    | {
+        f"{log}-{parameter}": f"{text}, over {parameter}"
+        for log, text in _LOGS.items()
+        for parameter in ("m", "kappa", "S")
+    }
+)
 """The name of every figure in the text."""
 
 _RULES = f"""\
@@ -34,14 +42,25 @@ _RULES = f"""\
 at {ALPHA:.0%}: the {LEVEL:.0%} interval of the difference lies on one side of zero. Differences are counted so that a \
 positive one is in the claim's favour.
 
-- **agrees**: every comparison that the claim consists of is significant. This needs no correction: where the claim is \
-false one of them is, and that one alone is found significant with a probability of at most {ALPHA:.0%}.
-- **disagrees**: one comparison is significant in the other direction, after Holm's correction over all of them.
-- **not separable**: neither. It is no evidence that the agents are alike.
+- **agrees**: every comparison that the claim consists of is significant, and none is practically equal. This needs no \
+correction: where the claim is false one of them is, and that one alone is found significant with a probability of at \
+most {ALPHA:.0%}.
+- **practically equal**: every comparison is significant or practically equal, and one at least is the latter: the \
+{LEVEL:.0%} interval of the difference lies within {MARGIN:.0%} of the second one's mean on both sides of zero (two \
+one-sided tests at {ALPHA / 2:.0%}).
+- **disagrees**: one comparison is significant in the other direction, after Holm's correction over all of them, and \
+not practically equal.
+- **undecided**: none of these. It is no evidence that the agents are alike.
 
-Seeds whose TrainNN diverged have no number and are left out of a comparison, which is then said. "Among the top \
-three" is the claim of being better than four of six others (partial conjunction after Bonferroni). Verdicts are not \
-corrected for the number of claims and panels: among many, some are due to chance."""
+A seed whose TrainNN diverged counts against the agent that lost it: it has the worst number that any agent of the \
+panel has on this seed, or where all agents lost it the worst number of the panel. "Among the top three" is the claim \
+of being better than four of six others (partial conjunction after Bonferroni). Verdicts are not corrected for the \
+number of claims and panels: among many, some are due to chance.
+
+Every panel has {CONTROL} as a control: the same network and TrainNN without a bonus. Exploration **pays** in a panel \
+if an agent that explores with a network is significantly better than {CONTROL}, after Holm's correction over these \
+agents, and not practically equal. A panel **needs no exploration** if none of them is better by {MARGIN:.0%}: each \
+interval of the difference ends below that."""
 
 _REPLAY_REMARKS = {
     "obd": (
@@ -51,11 +70,15 @@ _REPLAY_REMARKS = {
         "comparison."
     ),
     "simulated": (
-        "The same settings on a log that was simulated, with a click rate of 5%: a seed meets about a hundred clicks "
-        "where it meets a handful in the sample. That is still little for differences between agents that all learn, "
-        "and it says nothing of the shop that the paper's log comes from."
+        "The same settings on a log that was simulated, with a click rate of 5%, and long enough to tell a fifth more "
+        "clicks from chance. It says nothing of the shop that the paper's log comes from."
     ),
 }
+_SWEEPS = (
+    "One setting is varied, and the others stay as they were chosen. Growth of regret with kappa: the exponent b of "
+    f"the fit mean regret ~ kappa^b, with its {LEVEL:.0%} interval (jackknife over seeds), and which of 0 (not at "
+    "all), 1/2 (as its root) and 1 (in proportion) it allows:"
+)
 _PROTOCOL = (
     "In the affinity protocol, the paper's, the candidates depend on the logged item, so that the CTR is that of no "
     "single policy. Seeds share the log's clicks and are no new evidence, so intervals are those of the clicks of one "
@@ -79,61 +102,79 @@ def write(directory: Path) -> Path:
 def document(stored: Sequence[Stored]) -> str:
     """The whole text."""
     results = [figure.result for figure in stored]
-    parts = [_head(stored), "## The claims", _counted(results), tables.summary(results, HEADINGS), _RULES]
-    for figure in stored:
-        if figure.result.measure != CTR.name:
-            parts += _figure(figure)
-    for log, heading in _LOGS.items():
-        replays = [figure for figure in stored if figure.result.name.startswith(f"{log}-")]
-        if replays:
-            table = tables.replay_table([replay.result for replay in replays], with_paper=log == "obd")
-            parts += [f"## {heading}", _REPLAY_REMARKS[log], _PROTOCOL]
-            parts += ["Final CTR, mean over seeds; bold: the three highest of a row, by their means only.", table]
-            for replay in replays:
-                parts += _figure(replay, level="###")
+    head, rows = tables.claims_by_reading(results)
+    rows = [[claim, HEADINGS[name], *cells] for claim, name, *cells in rows]
+    parts = ["# Results", "\n".join(f"- {line}" for line in answer.lines(results))]
+    parts += ["## Claims by reading", tables.markdown(head, rows, right=len(head)), _readings(stored), _RULES]
+    parts.append(_made(stored))
+    for name in READINGS:
+        own = [figure for figure in stored if figure.result.reading == name]
+        if own:
+            parts += [f"## Reading: {READINGS[name].title}", f"{READINGS[name].words}."]
+        for figure in own:
+            if figure.result.measure != CTR.name:
+                parts += _figure(figure)
+        for log, heading in _LOGS.items():
+            parts += _replays(log, heading, [figure for figure in own if figure.result.name.startswith(f"{log}-")])
     return "\n\n".join(parts) + "\n"
 
 
-def _head(stored: Sequence[Stored]) -> str:
+def _replays(log: str, heading: str, replays: Sequence[Stored]) -> list[str]:
+    """The table on a log, and its figures."""
+    if not replays:
+        return []
+    table = tables.replay_table([replay.result for replay in replays], with_paper=log == "obd")
+    caption = (
+        f"Final CTR, mean over seeds ({CLICK_LEVEL:.0%} interval for the clicks of one seed); bold: the three highest "
+        "of a row, by their means only."
+    )
+    parts = [f"### {heading}", _REPLAY_REMARKS[log], _PROTOCOL, caption, table]
+    for replay in replays:
+        parts += _figure(replay, level="####")
+    return parts
+
+
+def _readings(stored: Sequence[Stored]) -> str:
+    """What each reading is."""
+    there = [name for name in READINGS if any(figure.result.reading == name for figure in stored)]
+    return "\n".join(f"- **{READINGS[name].title}**: {READINGS[name].words}." for name in there)
+
+
+def _made(stored: Sequence[Stored]) -> str:
+    """How the numbers were made."""
     commands = dict.fromkeys(f"`{figure.command}`" for figure in stored if figure.command)
     by = f" ({', '.join(commands)})" if commands else ""
     versions = dict.fromkeys(", ".join(f"{n} {v}" for n, v in figure.versions.items()) for figure in stored)
     runs: dict[str, list[str]] = {}
     for figure in stored:
-        runs.setdefault(_runs(figure), []).append(HEADINGS[figure.result.name])
+        named = f"{HEADINGS[figure.result.name]} ({READINGS[figure.result.reading].title})"
+        runs.setdefault(_runs(figure), []).append(named)
     sizes = "\n".join(f"- {'; '.join(names)}: {size}" for size, names in runs.items())
     return (
-        "# Results\n\n"
-        "What the paper's experiments give when they are run with this library, and whether the numbers bear out what "
-        f"the paper's text says of them. Written by `python -m nl_lightning reproduce`{by}; do not edit.\n\n"
+        f"## How it was made\n\nWritten by `python -m nl_lightning reproduce`{by}; do not edit.\n\n"
         f"Made with {'; '.join(versions)}.\n\n{sizes}"
     )
 
 
-def _counted(results: Sequence[FigureResult]) -> str:
-    counts = Counter(verdict.verdict for result in results for verdict in result.verdicts)
-    total = sum(counts.values())
-    agreeing, opposing, unclear = (counts[verdict] for verdict in VERDICTS)
-    return (
-        f"Of {total} verdicts, one a claim and panel, {agreeing} agree with the paper, {opposing} disagree and "
-        f"{unclear} are not separable."
-    )
-
-
-def _figure(stored: Stored, level: str = "##") -> list[str]:
+def _figure(stored: Stored, level: str = "###") -> list[str]:
     """The section of one figure."""
     result = stored.result
-    heading = HEADINGS[result.name]
+    heading, file = HEADINGS[result.name], f"{result.reading}/{result.name}"
     parts = [
         f"{level} {heading}",
         f"{result.title}. {_runs(stored)}",
-        f"![{heading}]({result.name}.png)",
-        f"As [SVG]({result.name}.svg); [final numbers by seed]({result.name}.csv), "
-        f"[mean curves]({result.name}-curves.csv).",
+        f"![{heading}]({file}.png)",
+        f"As [SVG]({file}.svg); [final numbers by seed]({file}.csv), [mean curves]({file}-curves.csv).",
         _finals_caption(result),
         tables.finals(result),
     ]
     parts += ["nu, lam of these runs:", tables.chosen(result), _diverged(result)]
+    if result.controls:
+        parts += [f"Does exploration pay? {CONTROL} against the agents that explore:"]
+        parts += [tables.control_table(result.controls)]
+    if result.sweeps:
+        parts += [f"![{heading}: one setting varied]({file}-sweeps.png)", _SWEEPS]
+        parts += [tables.growth_table(growths(result.sweeps))]
     claims = [f"- **{c.text}**: {_source(c)}. Tested: {c.tested}." for c in CLAIMS[result.name]]
     parts += ["The paper's words and what is tested:", "\n".join(claims), tables.verdict_table(result.verdicts)]
     if result.notes:
@@ -170,4 +211,4 @@ def _finals_caption(result: FigureResult) -> str:
 
 def _diverged(result: FigureResult) -> str:
     lost = [f"{panel.name}: {text}" for panel in result.panels for agent in panel.agents if (text := divergence(agent))]
-    return f"Diverged seeds, without a number above: {'; '.join(lost)}." if lost else "No seed of these runs diverged."
+    return f"Diverged seeds, not in the means above: {'; '.join(lost)}." if lost else "No seed of these runs diverged."

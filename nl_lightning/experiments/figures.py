@@ -29,7 +29,9 @@ __all__ = [
     "divergence",
     "draw",
     "finals_csv",
+    "metadata",
     "seeds_of",
+    "style",
     "thinned",
 ]
 
@@ -130,11 +132,17 @@ def draw(result: FigureResult, path: Path) -> None:
         _legend(figure, result)
         over = over_seeds(max(seeds_of(result)), result.measure == CTR.name)
         figure.suptitle(f"{result.title}\n{over}", fontsize="medium")
-        if path.suffix == ".svg":
-            metadata: dict[str, Any] = {"Date": None, "Creator": None}
-        else:
-            metadata = {"Software": None}
-        figure.savefig(path, dpi=150, metadata=metadata)
+        figure.savefig(path, dpi=150, metadata=metadata(path))
+
+
+def metadata(path: Path) -> dict[str, Any]:
+    """What a picture says of itself: neither when nor with what it was made."""
+    return {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
+
+
+def style(agent: str) -> Style:
+    """How an agent is drawn."""
+    return STYLES.get(agent, _OTHER)
 
 
 def seeds_of(result: FigureResult) -> list[int]:
@@ -155,14 +163,14 @@ def _draw_panel(axes: "Axes", panel: PanelResult, measure: Measure, rows: int) -
     shade = 0.18 if len(panel.agents) <= 5 else 0.12
     last = 1
     for agent in panel.agents:
-        found, style = band(agent), STYLES.get(agent.agent, _OTHER)
+        found, look = band(agent), style(agent.agent)
         if found is None:
             continue
         last = max(last, int(found.t[-1]))
-        axes.plot(found.t, found.interval.mean, color=style.colour, linestyle=style.line, linewidth=1.5)
+        axes.plot(found.t, found.interval.mean, color=look.colour, linestyle=look.line, linewidth=1.5)
         if not np.isnan(found.interval.low).all():
             low, high = found.interval.low, found.interval.high
-            axes.fill_between(found.t, low, high, color=style.colour, alpha=shade, linewidth=0)
+            axes.fill_between(found.t, low, high, color=look.colour, alpha=shade, linewidth=0)
     axes.set(xlim=(0, last), ylim=(0, None))
     axes.set_title(panel.title, fontsize="medium")
     axes.grid(alpha=0.3)
@@ -182,9 +190,9 @@ def _legend(figure: Any, result: FigureResult) -> None:
     from matplotlib.lines import Line2D
 
     named = dict.fromkeys(agent.agent for panel in result.panels for agent in panel.agents)
-    styles = [(agent, STYLES.get(agent, _OTHER)) for agent in named]
+    styles = [(agent, style(agent)) for agent in named]
     lines = [
-        Line2D([], [], color=style.colour, linestyle=style.line, linewidth=1.8, label=agent) for agent, style in styles
+        Line2D([], [], color=look.colour, linestyle=look.line, linewidth=1.8, label=agent) for agent, look in styles
     ]
     columns = len(lines) if len(lines) <= 5 else -(-len(lines) // 2)
     figure.legend(handles=lines, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)

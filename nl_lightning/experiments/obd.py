@@ -14,15 +14,29 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nl_lightning.agents import AGENTS
-from nl_lightning.experiments import fits, paper, tracking
+from nl_lightning.experiments import fits, paper, power, tracking
 from nl_lightning.experiments.fits import Fit
 from nl_lightning.experiments.parts import finished, network, of_replicas, parameters, seconds, ticks, width
 from nl_lightning.experiments.pool import Tell
+from nl_lightning.experiments.readings import READINGS, Reading
 from nl_lightning.experiments.results import FigureResult, PanelResult
 from nl_lightning.experiments.shared import read_settings, settle_settings
 from nl_lightning.runs.summary import CTR
 
-__all__ = ["LOGS", "Case", "LogName", "ReplayPart", "cases", "notes", "parts", "prepare", "results", "simulated_log"]
+__all__ = [
+    "LOGS",
+    "Case",
+    "LogName",
+    "ReplayPart",
+    "cases",
+    "horizon",
+    "logs",
+    "notes",
+    "parts",
+    "prepare",
+    "results",
+    "simulated_log",
+]
 
 LogName = Literal["obd", "simulated"]
 LOGS: dict[LogName, str] = {
@@ -53,7 +67,7 @@ class ReplayPart(NamedTuple):
     m: int | None
     """None for a linear agent"""
     agent: str
-    scale: paper.Scale
+    reading: Reading
     root: Path
     tracked: tracking.WandbGroup | None = None
 
@@ -67,7 +81,7 @@ class ReplayPart(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.log} {self.panel_name} {self.agent}"
+        return f"{self.reading.name} {self.log} {self.panel_name} {self.agent}"
 
     @property
     def directory(self) -> Path:
@@ -76,12 +90,12 @@ class ReplayPart(NamedTuple):
     @property
     def replicas(self) -> list[tuple[Case, int]]:
         """kappa, S and seed of each replica."""
-        return [(case, seed) for case in cases(self.m) for seed in range(self.scale.replay_seeds)]
+        return [(case, seed) for case in cases(self.m) for seed in range(self.reading.replay_seeds)]
 
     @property
     def cost(self) -> float:
         size = parameters(self.agent, _FEATURES, self.m or 1)
-        return seconds(len(self.replicas), self.scale.horizon, size)
+        return seconds(len(self.replicas), horizon(self.log, self.reading), size)
 
     @property
     def environment(self) -> paper.Description:
@@ -91,9 +105,9 @@ class ReplayPart(NamedTuple):
     def fit(self) -> Fit:
         shared = read_settings(self.root)[self.agent]
         settings = {
-            **{name: value for name, value in paper.FIXED.items() if name not in ("kappa", "S")},
+            **self.reading.train,
             **({} if self.m is None else network(self.agent, self.m)),
-            "lr": paper.LR[0],
+            **({"lr": paper.LR[0]} if self.reading.shorter else {}),
             "nu": shared["nu"],
             "lam": shared["lam"],
             "kappa": [kappa for (kappa, _), _ in self.replicas],
@@ -102,13 +116,14 @@ class ReplayPart(NamedTuple):
             "replicas": len(self.replicas),
             "on_divergence": "mark",
         }
-        return Fit(self.directory, self.agent, settings, self.environment, self.scale.horizon)
+        return Fit(self.directory, self.agent, settings, self.environment, horizon(self.log, self.reading))
 
     def run(self, tell: Tell) -> str:
         environment = fits.environment_of(self.environment)
-        with tracking.run(self.tracked, self.directory, self.log, self.panel_name, self.agent) as loggers:
-            summary = fits.run(self.fit(), environment, ticks(tell, "replay", self.scale.horizon, 0, 1), loggers)
-        rows = [row for row in summary["replicas"][: self.scale.replay_seeds] if row["diverged_at"] is None]
+        where, told = f"{self.reading.name}-{self.log}", ticks(tell, "replay", horizon(self.log, self.reading), 0, 1)
+        with tracking.run(self.tracked, self.directory, where, self.panel_name, self.agent) as loggers:
+            summary = fits.run(self.fit(), environment, told, loggers)
+        rows = [row for row in summary["replicas"][: self.reading.replay_seeds] if row["diverged_at"] is None]
         rates = [row["ctr"] for row in rows if row["ctr"] is not None]
         return f"CTR {np.mean(rates):.4f}" if rates else "TrainNN diverged for every seed"
 
@@ -125,10 +140,22 @@ class ReplayPart(NamedTuple):
         return [number for number, (other, _) in enumerate(self.replicas) if other == case]
 
 
-def parts(log: LogName, scale: paper.Scale, root: Path, tracked: tracking.WandbGroup | None = None) -> list[ReplayPart]:
+def logs(reading: Reading) -> list[LogName]:
+    """The logs that are replayed in a reading: the simulated one, which is long, only where TrainNN is stable."""
+    return [log for log in LOGS if log == "obd" or not reading.shorter]
+
+
+def horizon(log: LogName, reading: Reading) -> int:
+    """T, in accepted events: the paper's, or on the simulated log what the power calculation asks for."""
+    if log == "obd" or reading.events is not None:
+        return reading.horizon
+    return power.accepted_events(paper.SIMULATED_LOG["ctr"])
+
+
+def parts(log: LogName, reading: Reading, root: Path, tracked: tracking.WandbGroup | None = None) -> list[ReplayPart]:
     widths = [int(m) for m in paper.REPLAY_VARIED["m"]]
     return [
-        ReplayPart(log, m, agent, scale, root, tracked)
+        ReplayPart(log, m, agent, reading, root, tracked)
         for agent in paper.PAPER_AGENTS
         for m in ([None] if agent in paper.LINEAR else widths)
     ]
@@ -141,25 +168,26 @@ def simulated_log(root: Path) -> Path:
     return root / "simulated-log"
 
 
-def prepare(logs: Sequence[LogName], scale: paper.Scale, root: Path) -> None:
+def prepare(logs: Sequence[LogName], reading: Reading, root: Path) -> None:
     """Prepare what the replays need: nu and lam, and the logs."""
     from replay.formats.sample import bundled_log
     from replay.simulation.simulate import make_log
     from replay.simulation.simulated_world import SimulatedWorld
 
-    settle_settings(root)
+    settle_settings(root, reading)
     if "obd" in logs:
         bundled_log()
     if "simulated" in logs:
-        make_log(simulated_log(root), SimulatedWorld(**paper.SIMULATED_LOG), scale.events)
+        events = reading.events or power.logged_events(horizon("simulated", reading), paper.REPLAY["arms"])
+        make_log(simulated_log(root), SimulatedWorld(**paper.SIMULATED_LOG), events)
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 
-def results(log: LogName, scale: paper.Scale, root: Path) -> list[FigureResult]:
+def results(log: LogName, reading: Reading, root: Path) -> list[FigureResult]:
     """The figures over m, kappa and S, without verdicts."""
-    all_parts = parts(log, scale, root)
+    all_parts = parts(log, reading, root)
     by_run = {(part.agent, part.m): part for part in all_parts}
     summaries = {part.name: finished(part.directory) for part in all_parts}
     shared = read_settings(root)
@@ -190,8 +218,9 @@ def results(log: LogName, scale: paper.Scale, root: Path) -> list[FigureResult]:
                 panels=panels,
                 verdicts=[],
                 tuning=[],
-                notes=notes(log, varied, scale, used, next(s for s in summaries.values() if s), shared),
+                notes=notes(log, varied, reading, used, next(s for s in summaries.values() if s), shared),
                 seconds=total,
+                reading=reading.name,
             )
         )
     return made
@@ -207,7 +236,7 @@ def _title(log: LogName, varied: str) -> str:
 def notes(
     log: LogName,
     varied: str,
-    scale: paper.Scale,
+    reading: Reading,
     rows: Sequence[Mapping[str, Any]],
     summary: Mapping[str, Any],
     shared: Mapping[str, Mapping[str, Any]],
@@ -215,10 +244,13 @@ def notes(
     """What a reader of a figure must know: the log, how much of it was used, and where nu and lam come from."""
     about = summary["log"]
     lines = [f"The log is {LOGS[log]}: {about['events']:,} events with {about['clicks']:,} clicks."]
+    wanted = horizon(log, reading)
+    if log == "simulated" and reading.events is None:
+        lines.append(power.sentence(paper.SIMULATED_LOG["ctr"], paper.REPLAY["arms"]))
     accepted = [row["accepted"] for row in rows if row["diverged_at"] is None]
-    if accepted and min(accepted) < scale.horizon:
+    if accepted and min(accepted) < wanted:
         lines.append(
-            f"T = {scale.horizon:,}, but the log ends before: agents accepted {min(accepted):,} to "
+            f"T = {wanted:,}, but the log ends before: agents accepted {min(accepted):,} to "
             f"{max(accepted):,} events, and a CTR is that of the events an agent accepted."
         )
     if varied == "m":
@@ -231,8 +263,9 @@ def notes(
     without = [agent for agent, s in shared.items() if not s["panels"]]
     if without:
         lines.append(f"No grid was searched before for {', '.join(without)}: nu and lam are defaults.")
-    if scale.replay_seeds != paper.PAPER.replay_seeds:
-        lines.append(f"{scale.replay_seeds} seeds (the paper: {paper.PAPER.replay_seeds}).")
-    if scale.horizon != paper.PAPER.horizon:
-        lines.append(f"T = {scale.horizon:,} (the paper: {paper.PAPER.horizon:,}).")
+    printed = READINGS["literal"]
+    if reading.replay_seeds != printed.replay_seeds:
+        lines.append(f"{reading.replay_seeds} seeds (the paper: {printed.replay_seeds}).")
+    if wanted != printed.horizon:
+        lines.append(f"T = {wanted:,} (the paper: {printed.horizon:,}).")
     return lines

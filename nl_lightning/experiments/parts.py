@@ -2,22 +2,26 @@
 
     <root>/<figure>/<panel>/<agent>/                  the final run
     <root>/<figure>/<panel>/<agent>/tuning-lr=0.01/   the grid search, every setting and tuning seed a replica
+    <root>/<figure>/<panel>/<agent>/sweep-kappa/      the chosen setting with other values of kappa
 
 The search has seeds, and with them problems or orders of rows, that the final run does not have. Where no setting of
-the grid comes through on all tuning seeds, another search has a shorter step of TrainNN.
+the grid comes through on all tuning seeds, another search may have a shorter step of TrainNN.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from lightning.pytorch.loggers import Logger
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.experiments import fits, paper, tracking
 from nl_lightning.experiments.fits import Fit
 from nl_lightning.experiments.pool import Tell, Tick
-from nl_lightning.experiments.results import AgentResult
+from nl_lightning.experiments.readings import Reading
+from nl_lightning.experiments.results import AgentResult, SweepResult
 from nl_lightning.reporting.curves import read_curves
 from nl_lightning.reporting.tables import estimate
 from nl_lightning.runs.directory import RunDirectory
@@ -45,15 +49,15 @@ class Chosen(NamedTuple):
 
     nu: float
     lam: float
-    lr: float
+    lr: float | None
     diverged: int
     """tuning seeds that diverged; 0 unless every setting has some"""
 
 
 class Search(NamedTuple):
-    """A finished grid search: the step of TrainNN, and its summary."""
+    """A finished grid search: the step of TrainNN, None for the agent's default, and its summary."""
 
-    lr: float
+    lr: float | None
     summary: dict[str, Any]
 
     def chosen(self) -> Chosen | None:
@@ -74,15 +78,15 @@ class Part(NamedTuple):
     figure: str
     panel: paper.Panel
     agent: str
-    scale: paper.Scale
+    reading: Reading
     root: Path
-    """of all run directories"""
+    """of the run directories of the reading"""
     tracked: tracking.WandbGroup | None = None
     """W&B's group of runs, if there is one"""
 
     @property
     def name(self) -> str:
-        return f"{self.figure} {self.panel.name} {self.agent}"
+        return f"{self.reading.name} {self.figure} {self.panel.name} {self.agent}"
 
     @property
     def directory(self) -> Path:
@@ -90,14 +94,26 @@ class Part(NamedTuple):
 
     @property
     def seeds(self) -> list[int]:
-        return list(range(self.scale.seeds))
+        return list(range(self.reading.seeds))
 
     @property
-    def costs(self) -> tuple[float, float]:
-        """Estimated seconds of the grid search and of the final run."""
-        searched = len(self.scale.grid) ** 2 * self.scale.tuning_seeds
+    def sweeps(self) -> list[paper.Sweep]:
+        """What is varied after the final run; an agent that does not explore has no nu."""
+        found = paper.FIGURES[self.figure].sweeps
+        return [sweep for sweep in found if not (sweep.name == "nu" and self.agent == paper.CONTROL)]
+
+    @property
+    def costs(self) -> tuple[float, float, float]:
+        """Estimated seconds of the grid search, of the final run and of the sweeps."""
+        settings = math.prod(len(values) for values in self.reading.grid(self.agent).values())
+        replicas = (
+            settings * self.reading.tuning_seeds,
+            self.reading.seeds,
+            sum(len(sweep.values) for sweep in self.sweeps) * self.reading.sweep_seeds,
+        )
         size = parameters(self.agent, self.panel.features, paper.NETWORK["width"])
-        return seconds(searched, self.scale.horizon, size), seconds(self.scale.seeds, self.scale.horizon, size)
+        search, final, sweeps = (seconds(count, self.reading.horizon, size) if count else 0.0 for count in replicas)
+        return search, final, sweeps
 
     @property
     def cost(self) -> float:
@@ -105,55 +121,87 @@ class Part(NamedTuple):
 
     # ---- what is run ----------------------------------------------------------------------------------------------
 
-    def tuning(self, lr: float) -> Fit:
+    def tuning(self, lr: float | None) -> Fit:
         """Every nu and lam with every tuning seed."""
-        values = list(self.scale.grid)
-        settings = {"grid": {"nu": values, "lam": values}, "replicas": self.scale.tuning_seeds, "lr": lr}
+        settings = {"grid": self.reading.grid(self.agent), "replicas": self.reading.tuning_seeds, **_step(lr)}
         return self._fit(search_directory(self.directory, lr), settings, paper.FIRST_TUNING_SEED)
 
     def final(self, chosen: Chosen) -> Fit:
-        settings = {"nu": chosen.nu, "lam": chosen.lam, "replicas": self.scale.seeds, "lr": chosen.lr}
-        return self._fit(self.directory, settings, 0)
+        return self._fit(self.directory, {**self._settled(chosen), "replicas": self.reading.seeds}, 0)
 
-    def _fit(self, directory: Path, settings: Mapping[str, Any], seed: int) -> Fit:
+    def sweep(self, chosen: Chosen) -> Iterator[tuple[str, Fit]]:
+        """The fits of the sweeps, each with the name of what it varies."""
+        base = {**self._settled(chosen), "replicas": self.reading.sweep_seeds}
+        for name, values in self.sweeps:
+            if name == "arms":
+                for value in values:
+                    sizes = {"arms": int(value), "pool": int(value)}
+                    there = self.panel.environment
+                    there = there._replace(init_args={**there.init_args, **sizes})
+                    fit = self._fit(self.directory / f"sweep-arms={value:g}", base, 0)
+                    yield name, fit._replace(environment=self.reading.described(there))
+            else:
+                settings = {key: value for key, value in base.items() if key != name}
+                grid = {"grid": {name: list(values)}}
+                yield name, self._fit(self.directory / f"sweep-{name}", {**settings, **grid}, 0, without=name)
+
+    def _settled(self, chosen: Chosen) -> dict[str, float]:
+        """The settings that a search chose; an agent that does not explore has no nu."""
+        return {name: getattr(chosen, name) for name in self.reading.grid(self.agent)} | _step(chosen.lr)
+
+    def _fit(self, directory: Path, settings: Mapping[str, Any], seed: int, without: str = "") -> Fit:
         # Also if only seeds differ: a seed that diverges is marked, and the others continue.
-        fixed = {**paper.FIXED, **network(self.agent), "seed": seed, "on_divergence": "mark"}
-        return Fit(directory, self.agent, {**fixed, **settings}, self.panel.environment, self.scale.horizon)
+        fixed = {**paper.FIXED, **self.reading.train, **network(self.agent), "seed": seed, "on_divergence": "mark"}
+        fixed.pop(without, None)
+        environment = self.reading.described(self.panel.environment)
+        return Fit(directory, self.agent, {**fixed, **settings}, environment, self.reading.horizon)
 
     def run(self, tell: Tell) -> str:
         """Run what is not finished, and return a line about the result."""
-        environment = fits.environment_of(self.panel.environment)
-        searched, horizon = self.costs[0] / self.cost, self.scale.horizon
-        for lr in self.panel.lr:
-            start = 0 if lr == self.panel.lr[0] else searched
+        horizon, cost = self.reading.horizon, self.cost
+        searched, judged = self.costs[0] / cost, sum(self.costs[:2]) / cost
+        steps = self.reading.steps(self.panel)
+        for lr in steps:
+            start = 0 if lr == steps[0] else searched
             told = ticks(tell, "tuning", horizon, start, searched)
-            search = Search(lr, fits.run(self.tuning(lr), environment, told))
+            search = Search(lr, _run(self.tuning(lr), told))
             fits.drop_rounds(search_directory(self.directory, lr))
             if search.settled:
                 break
         choice = search.chosen()
         if choice is None:
             return "TrainNN diverged in every setting of the grid"
-        with tracking.run(self.tracked, self.directory, self.figure, self.panel.name, self.agent) as loggers:
-            told = ticks(tell, "final", horizon, searched, 1)
-            summary = fits.run(self.final(choice), environment, told, loggers)
+        where = f"{self.reading.name}-{self.figure}"
+        with tracking.run(self.tracked, self.directory, where, self.panel.name, self.agent) as loggers:
+            summary = _run(self.final(choice), ticks(tell, "final", horizon, searched, judged), loggers)
+        swept = list(self.sweep(choice))
+        for number, (_, fit) in enumerate(swept):
+            start, end = (judged + (1 - judged) * k / len(swept) for k in (number, number + 1))
+            _run(fit, ticks(tell, "sweep", horizon, start, end))
+            fits.drop_rounds(fit.directory)
         row = summary["over_replicas"][0]
-        lost = f", {row['diverged']} of {self.scale.seeds} seeds diverged" if row["diverged"] else ""
-        step = f", lr {choice.lr:g}" if choice.lr != paper.LR[0] else ""
-        return f"regret {estimate(row, REGRET)[0]} with nu {choice.nu:g}, lam {choice.lam:g}{step}{lost}"
+        lost = f", {row['diverged']} of {self.reading.seeds} seeds diverged" if row["diverged"] else ""
+        settled = {name: value for name, value in self._settled(choice).items() if (name, value) != ("lr", paper.LR[0])}
+        shown = ", ".join(f"{name} {value:g}" for name, value in settled.items())
+        return f"regret {estimate(row, REGRET)[0]} with {shown}{lost}"
 
     # ---- the result --------------------------------------------------------------------------------------------
 
     @property
     def finished(self) -> bool:
         found = self.searches()
-        last = found and (found[-1].settled or len(found) == len(self.panel.lr))
-        return bool(last) and (found[-1].chosen() is None or finished(self.directory) is not None)
+        if not found or not (found[-1].settled or len(found) == len(self.reading.steps(self.panel))):
+            return False
+        choice = found[-1].chosen()
+        if choice is None:
+            return True
+        swept = [fit.directory for _, fit in self.sweep(choice)]
+        return all(finished(directory) is not None for directory in (self.directory, *swept))
 
     def searches(self) -> list[Search]:
         """The grid searches that are finished, up to the last one that was needed."""
         found: list[Search] = []
-        for lr in self.panel.lr:
+        for lr in self.reading.steps(self.panel):
             summary = finished(search_directory(self.directory, lr))
             if summary is None:
                 break
@@ -163,16 +211,31 @@ class Part(NamedTuple):
         return found
 
     def seconds(self) -> float:
-        found = [search.summary for search in self.searches()]
-        return float(sum(summary["seconds"] for summary in (*found, finished(self.directory)) if summary))
+        directories = [path.parent for path in self.directory.rglob("summary.json")]
+        return float(sum(summary["seconds"] for path in directories if (summary := finished(path))))
 
     def result(self) -> AgentResult:
         choice, summary = self.searches()[-1].chosen(), finished(self.directory)
         used = {name: paper.FIXED[name] for name in ("kappa", "S")} | width(self.agent, paper.NETWORK["width"])
         if choice is None or summary is None:
-            return nothing(self.agent, {"nu": np.nan, "lam": np.nan, "lr": np.nan, **used}, self.seeds)
-        settings = {"nu": choice.nu, "lam": choice.lam, "lr": choice.lr, **used}
-        return of_replicas(self.directory, summary, settings, range(self.scale.seeds))
+            return nothing(self.agent, {**dict.fromkeys(self.reading.grid(self.agent), np.nan), **used}, self.seeds)
+        settings = {**self._settled(choice), **used}
+        return of_replicas(self.directory, summary, settings, range(self.reading.seeds))
+
+    def sweep_results(self) -> list[SweepResult]:
+        """The final regrets by what was varied, value and seed."""
+        choice = self.searches()[-1].chosen()
+        found: list[SweepResult] = []
+        for name, fit in self.sweep(choice) if choice else ():
+            summary = finished(fit.directory)
+            assert summary is not None, fit.directory
+            for cell in summary["over_replicas"]:
+                value = fit.environment.init_args["arms"] if name == "arms" else cell[name]
+                rows = [summary["replicas"][replica] for replica in cell["replicas"]]
+                final = [np.nan if row["diverged_at"] is not None else row["regret"] for row in rows]
+                seeds = [row["seed"] for row in rows]
+                found.append(SweepResult(self.panel.name, self.agent, name, value, seeds, np.array(final, np.float64)))
+        return sorted(found, key=lambda result: (result.varied, result.value))
 
     def tuning_rows(self) -> list[dict[str, Any]]:
         """Every setting of the grids: the mean regret of the seeds that did not diverge, and how many did."""
@@ -199,6 +262,7 @@ class Part(NamedTuple):
         *before, search = self.searches()
         if not before:
             return None
+        assert search.lr is not None
         tried = " and ".join(f"{other.lr:g}" for other in before)
         return (
             f"{self.agent} on {self.panel.name}: TrainNN takes steps of {search.lr:g}, because with {tried} no setting "
@@ -207,9 +271,22 @@ class Part(NamedTuple):
 
 
 def of_figure(
-    figure: paper.Figure, scale: paper.Scale, root: Path, tracked: tracking.WandbGroup | None = None
+    figure: paper.Figure, reading: Reading, root: Path, tracked: tracking.WandbGroup | None = None
 ) -> list[Part]:
-    return [Part(figure.name, panel, agent, scale, root, tracked) for panel in figure.panels for agent in figure.agents]
+    """The parts of a figure in a reading: every agent and the control in every panel."""
+    return [
+        Part(figure.name, panel, agent, reading, root, tracked)
+        for panel in reading.panels(figure)
+        for agent in (*figure.agents, paper.CONTROL)
+    ]
+
+
+def _step(lr: float | None) -> dict[str, float]:
+    return {} if lr is None else {"lr": lr}
+
+
+def _run(fit: Fit, told: fits.OnRounds, loggers: list[Logger] | None = None) -> dict[str, Any]:
+    return fits.run(fit, fits.environment_of(fit.environment), told, loggers)
 
 
 # ---- what parts have in common with those of the replay --------------------------------------------------------------
@@ -251,8 +328,8 @@ def finished(directory: Path) -> dict[str, Any] | None:
     return summary if summary and summary["finished"] else None
 
 
-def search_directory(directory: Path, lr: float) -> Path:
-    return directory / f"tuning-lr={lr:g}"
+def search_directory(directory: Path, lr: float | None) -> Path:
+    return directory / ("tuning" if lr is None else f"tuning-lr={lr:g}")
 
 
 def of_replicas(

@@ -8,23 +8,28 @@ from typing import Any
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
-from nl_lightning.experiments.paper import Scale
+from nl_lightning.experiments.readings import Reading
 
 __all__ = ["REPLAY", "check", "identity", "plan", "store"]
 
 REPLAY = ("obd", "simulated")
 
 
-def plan(figure: str, scale: Scale) -> dict[str, Any]:
+def plan(figure: str, reading: Reading) -> dict[str, Any]:
     """What the runs of a figure depend on, by the names that a user knows."""
+    how = {"TrainNN": reading.train, "horizon": reading.horizon}
     if figure in REPLAY:
-        events = {"events of the simulated log": scale.events} if figure == "simulated" else {}
-        return {"seeds": scale.replay_seeds, "horizon": scale.horizon, **events}
+        events = {"events of the simulated log": reading.events} if figure == "simulated" else {}
+        return {"seeds": reading.replay_seeds, **how, **events}
+    sweeps = {"seeds of sweeps": reading.sweep_seeds} if figure == "fixed" else {}
     return {
-        "seeds": scale.seeds,
-        "tuning seeds": scale.tuning_seeds,
-        "horizon": scale.horizon,
-        "grid": list(scale.grid),
+        "seeds": reading.seeds,
+        "tuning seeds": reading.tuning_seeds,
+        "nu": list(reading.nu),
+        "lam": list(reading.lam),
+        "environment": dict(reading.environment),
+        **how,
+        **sweeps,
     }
 
 

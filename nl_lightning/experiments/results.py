@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AgentResult", "FigureResult", "PanelResult", "Verdict"]
+__all__ = ["AgentResult", "Control", "FigureResult", "PanelResult", "SweepResult", "Verdict"]
 
 
 class AgentResult(NamedTuple):
@@ -53,9 +53,31 @@ class Verdict(NamedTuple):
     """in the paper's words, or nearly"""
     panel: str
     verdict: str
-    """``agrees``, ``disagrees`` or ``not separable``"""
+    """``agrees``, ``disagrees``, ``practically equal`` or ``undecided``"""
     reason: str
     """the test that says so, with its numbers"""
+
+
+class Control(NamedTuple):
+    """Whether a panel needs exploration: what Greedy has against the agents that explore."""
+
+    panel: str
+    finding: str
+    """``exploration pays``, ``needs no exploration`` or ``undecided``"""
+    reason: str
+
+
+class SweepResult(NamedTuple):
+    """Final regrets of an agent in a panel, with one setting changed."""
+
+    panel: str
+    agent: str
+    varied: str
+    """``nu``, ``kappa`` or ``arms``"""
+    value: float
+    seeds: list[int]
+    final: NDArray[np.float64]
+    """(n,); NaN of a seed whose TrainNN diverged"""
 
 
 class FigureResult(NamedTuple):
@@ -73,3 +95,6 @@ class FigureResult(NamedTuple):
     notes: list[str]
     """what was reduced or differs from the paper"""
     seconds: float
+    reading: str = "literal"
+    controls: Sequence[Control] = ()
+    sweeps: Sequence[SweepResult] = ()

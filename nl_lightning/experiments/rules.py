@@ -9,11 +9,13 @@ from nl_lightning.experiments.comparisons import (
     AGREES,
     ALPHA,
     DISAGREES,
-    NOT_SEPARABLE,
+    EQUAL,
+    UNDECIDED,
     Comparison,
     Judgement,
     at_least,
     compare,
+    counted,
     describe,
     every,
     holm,
@@ -23,16 +25,20 @@ from nl_lightning.experiments.comparisons import (
     seeds,
     without_numbers,
 )
-from nl_lightning.experiments.results import PanelResult
+from nl_lightning.experiments.paper import CONTROL
+from nl_lightning.experiments.results import Control, PanelResult
 from nl_lightning.runs.summary import Measure
 
 __all__ = [
     "ALLOWANCE",
+    "NEEDLESS",
+    "PAYS",
     "Finding",
     "Panels",
     "Rule",
     "better",
     "competitive",
+    "control",
     "in_every_panel",
     "lower_at_low_dimension",
     "moderate",
@@ -42,6 +48,9 @@ __all__ = [
 
 ALLOWANCE = 1.1
 """An agent is competitive with another if it has at most this many times its regret."""
+
+
+PAYS, NEEDLESS = "exploration pays", "needs no exploration"
 
 
 class Finding(NamedTuple):
@@ -64,7 +73,7 @@ def in_every_panel(agents: Sequence[str], judge: Callable[[PanelResult, Measure]
                 panel.name,
                 without_numbers(panel, agents) or noted(judge(panel, measure), measure),
             )
-            for panel in panels
+            for panel in (counted(panel, measure) for panel in panels)
         ]
 
     return rule
@@ -92,25 +101,52 @@ def moderate(agent: str, worse: Sequence[str], proposed: Sequence[str]) -> Rule:
     """The agent is better than each of the worse ones, and not better than the best of the proposed ones.
 
     Agrees: better than each of the worse ones, and not significantly better than every proposed one.
+    Practically equal: the same, but that it is practically equal to some of the worse ones.
     Disagrees: significantly worse than one of the worse ones, or better than every proposed one (whose p-value is
-    the largest of its comparisons), after Holm's correction over these.
+    the largest of its comparisons), after Holm's correction over these; what is practically equal does not count.
     """
 
     def judge(panel: PanelResult, measure: Measure) -> Judgement:
         over_worse = _pairs(panel, [agent], worse, measure)
         over_proposed = _pairs(panel, [agent], proposed, measure)
         best = least_clear(over_proposed)
+        tests = [*over_worse, best]
         against = holm([*(comparison.opposing for comparison in over_worse), best.supporting])
-        if min(against) <= ALPHA:
-            p = f"after Holm's correction over {len(against)} comparisons {probability(min(against))}"
-            if against[-1] == min(against):
+        found = [p if not comparison.equal else 1.0 for p, comparison in zip(against, tests, strict=True)]
+        if min(found) <= ALPHA:
+            p = f"after Holm's correction over {len(against)} comparisons {probability(min(found))}"
+            if found[-1] == min(found):
                 return Judgement(DISAGREES, f"better than every proposed agent: {describe(best, measure)} ({p})")
-            return Judgement(DISAGREES, f"{describe(over_worse[against.index(min(against))], measure)} ({p})")
-        held = best.supporting > ALPHA and all(comparison.supporting <= ALPHA for comparison in over_worse)
-        beside = f"against the best proposed: {describe(best, measure)}"
-        return Judgement(AGREES if held else NOT_SEPARABLE, f"{describe(least_clear(over_worse), measure)}; {beside}")
+            return Judgement(DISAGREES, f"{describe(over_worse[found.index(min(found))], measure)} ({p})")
+        text = f"{describe(least_clear(over_worse), measure)}; against the best proposed: {describe(best, measure)}"
+        behind = best.equal or not best.holds
+        if not behind or not all(comparison.holds or comparison.equal for comparison in over_worse):
+            return Judgement(UNDECIDED, text)
+        return Judgement(EQUAL if any(comparison.equal for comparison in over_worse) else AGREES, text)
 
     return in_every_panel([agent, *worse, *proposed], judge)
+
+
+def control(panel: PanelResult, measure: Measure, explorers: Sequence[str]) -> Control:
+    """Whether a panel needs exploration: the agents that explore with a network, against Greedy, which does not.
+
+    It pays if an explorer is significantly better than Greedy after Holm's correction over the explorers, and not
+    practically equal. The panel needs none if no explorer is better by 5% of Greedy's number: the interval of each
+    difference ends below that. Otherwise it is undecided.
+    """
+    known = {agent.agent for agent in panel.agents}
+    pairs = _pairs(counted(panel, measure), [a for a in explorers if a in known], [CONTROL], measure)
+    p = holm([pair.supporting for pair in pairs])
+    winners = [pair for pair, adjusted in zip(pairs, p, strict=True) if adjusted <= ALPHA and not pair.equal]
+    best = max(pairs, key=lambda pair: pair.advantage.mean)
+    if winners:
+        best = max(winners, key=lambda pair: pair.advantage.mean)
+        text = f"{describe(best, measure)}; {len(winners)} of {len(pairs)} explorers are better than {CONTROL}"
+        return Control(panel.name, PAYS, text)
+    text = f"the best explorer: {describe(best, measure)}"
+    ends = [pair.advantage.mean if np.isnan(pair.advantage.high) else pair.advantage.high for pair in pairs]
+    none = all(pair.advantage.n > 1 and end <= pair.margin for pair, end in zip(pairs, ends, strict=True))
+    return Control(panel.name, NEEDLESS if none else UNDECIDED, text)
 
 
 def one_among_first(candidates: Sequence[str], places: int, agents: Sequence[str]) -> Rule:
@@ -140,9 +176,7 @@ def one_among_first(candidates: Sequence[str], places: int, agents: Sequence[str
             proof = f"{places} others are better than it"
             return Judgement(DISAGREES, f"{text}{proof}: {probability(p_against)} after correction, {seeds(n)}")
         unclear = f"that it, or that no candidate, is among the first {places} is not significant"
-        return Judgement(
-            NOT_SEPARABLE, f"{text}{unclear} ({probability(p_for)} and {probability(p_against)}), {seeds(n)}"
-        )
+        return Judgement(UNDECIDED, f"{text}{unclear} ({probability(p_for)} and {probability(p_against)}), {seeds(n)}")
 
     return in_every_panel(agents, judge)
 
@@ -151,12 +185,12 @@ def lower_at_low_dimension(agents: Sequence[str]) -> Rule:
     """Each agent's regret is lower at the low than at the high effective dimension of the same function."""
 
     def rule(panels: Panels, measure: Measure) -> list[Finding]:
-        named = {panel.name: panel for panel in panels}
+        named = {panel.name: counted(panel, measure) for panel in panels}
         findings = []
         for function in dict.fromkeys(name.rpartition("-")[0] for name in named):
             low, high = (named.get(f"{function}-{end}") for end in ("low", "high"))
             if low is None or high is None:
-                judgement = Judgement(NOT_SEPARABLE, f"{function} was not run at a low and at a high dimension")
+                judgement = Judgement(UNDECIDED, f"{function} was not run at a low and at a high dimension")
             else:
                 judgement = (
                     without_numbers(low, agents)
@@ -182,7 +216,7 @@ def same_in_all_panels(agents: Sequence[str]) -> Rule:
         where = ", ".join(panel.name for panel in panels)
         missing = [judgement for panel in panels if (judgement := without_numbers(panel, agents))]
         if missing or len(panels) < 2:
-            return [Finding(where, missing[0] if missing else Judgement(NOT_SEPARABLE, "only one value was run"))]
+            return [Finding(where, missing[0] if missing else Judgement(UNDECIDED, "only one value was run"))]
         differing = [text for agent in agents for text in _differences(panels, agent, measure)]
         if differing:
             return [Finding(where, Judgement(DISAGREES, "; ".join(differing)))]

@@ -9,6 +9,7 @@ from nl_lightning.agents import AGENTS
 from nl_lightning.core.files import write_beside
 from nl_lightning.experiments import paper
 from nl_lightning.experiments.parts import finished, search_directory
+from nl_lightning.experiments.readings import Reading
 
 __all__ = ["Shared", "best_of", "read_settings", "settings_file", "settle_settings", "shared_settings"]
 
@@ -22,20 +23,19 @@ class Shared(NamedTuple):
     """the panels whose grids were used; empty if the defaults were used"""
 
 
-def shared_settings(root: Path) -> dict[str, Shared]:
+def shared_settings(root: Path, reading: Reading) -> dict[str, Shared]:
     """The setting of every agent with the best mean rank over all grids that were searched here.
 
     Settings that diverged nowhere come first; where there is none, those that diverged least. Without a grid the
     defaults are taken.
     """
     found: dict[str, dict[str, list[dict[str, Any]]]] = {agent: {} for agent in paper.PAPER_AGENTS}
+    # with another step than the replay's, other settings are good
+    step = paper.LR[0] if reading.shorter else None
     for figure in paper.FIGURES.values():
         for panel in figure.panels:
             for agent in figure.agents:
-                # with another step than the replay's, other settings are good
-                summary = finished(
-                    search_directory(root / figure.name / panel.name / AGENTS[agent].__name__, paper.LR[0])
-                )
+                summary = finished(search_directory(root / figure.name / panel.name / AGENTS[agent].__name__, step))
                 if summary:
                     found[agent][f"{figure.name} {panel.name}"] = summary["over_replicas"]
     return {agent: best_of(agent, grids) for agent, grids in found.items()}
@@ -58,11 +58,11 @@ def settings_file(root: Path) -> Path:
     return root / "replay-settings.json"
 
 
-def settle_settings(root: Path) -> None:
+def settle_settings(root: Path, reading: Reading) -> None:
     """Store nu and lam before the first replay. They never change afterwards: a table has one setting per agent."""
     path = settings_file(root)
     if not path.exists():
-        stored = {agent: shared._asdict() for agent, shared in shared_settings(root).items()}
+        stored = {agent: shared._asdict() for agent, shared in shared_settings(root, reading).items()}
         root.mkdir(parents=True, exist_ok=True)
         write_beside(path, lambda beside: beside.write_text(json.dumps(stored, indent=2) + "\n"))
 

@@ -11,9 +11,17 @@ import numpy as np
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.files import write_beside
-from nl_lightning.experiments import figures
+from nl_lightning.experiments import figures, sweeps
 from nl_lightning.experiments.claims import CLAIMS
-from nl_lightning.experiments.results import AgentResult, FigureResult, PanelResult, Verdict
+from nl_lightning.experiments.readings import READINGS
+from nl_lightning.experiments.results import (
+    AgentResult,
+    Control,
+    FigureResult,
+    PanelResult,
+    SweepResult,
+    Verdict,
+)
 
 __all__ = ["Stored", "from_json", "load", "load_all", "save", "to_json"]
 
@@ -34,14 +42,18 @@ class Stored(NamedTuple):
 def save(result: FigureResult, directory: Path, command: str = "") -> None:
     """Write ``<name>.csv``, ``<name>-curves.csv``, ``<name>.png``, ``<name>.svg`` and, last, ``<name>.json``.
 
-    The JSON file comes last: if it exists, the others exist.
+    They go to the directory of the reading. With sweeps there are ``<name>-sweeps.png`` and ``.svg`` as well. The JSON
+    file comes last: if it exists, the others exist.
     """
+    directory = directory / result.reading
     directory.mkdir(parents=True, exist_ok=True)
     finals, curves = figures.finals_csv(result), figures.curves_csv(result)
     write_beside(directory / f"{result.name}.csv", lambda path: path.write_text(finals))
     write_beside(directory / f"{result.name}-curves.csv", lambda path: path.write_text(curves))
     for ending in figures.FORMATS:
         write_beside(directory / f"{result.name}.{ending}", lambda path: figures.draw(result, path))
+        if result.sweeps:
+            write_beside(directory / f"{result.name}-sweeps.{ending}", lambda path: sweeps.draw(result, path))
     text = json.dumps(to_json(result, command), indent=1, allow_nan=False) + "\n"
     write_beside(directory / f"{result.name}.json", lambda path: path.write_text(text))
 
@@ -58,8 +70,8 @@ def load(path: Path) -> Stored:
 
 
 def load_all(directory: Path) -> list[Stored]:
-    """The figures of a directory, in the paper's order."""
-    paths = (directory / f"{name}.json" for name in CLAIMS)
+    """The figures of a directory: by reading, and in the paper's order."""
+    paths = (directory / reading / f"{name}.json" for reading in READINGS for name in CLAIMS)
     return [load(path) for path in paths if path.exists()]
 
 
@@ -81,6 +93,12 @@ def to_json(result: FigureResult, command: str = "") -> dict[str, Any]:
         "tuning": [{name: _plain(value) for name, value in row.items()} for row in result.tuning],
         "notes": list(result.notes),
         "seconds": float(result.seconds),
+        "reading": result.reading,
+        "controls": [control._asdict() for control in result.controls],
+        "sweeps": [
+            {**sweep._asdict(), "value": _plain(sweep.value), "final": [_plain(value) for value in sweep.final]}
+            for sweep in result.sweeps
+        ],
     }
 
 
@@ -95,6 +113,11 @@ def from_json(stored: Mapping[str, Any]) -> Stored:
         tuning=stored["tuning"],
         notes=stored["notes"],
         seconds=stored["seconds"],
+        reading=stored["reading"],
+        controls=[Control(**control) for control in stored["controls"]],
+        sweeps=[
+            SweepResult(**{**sweep, "final": np.array(sweep["final"], dtype=np.float64)}) for sweep in stored["sweeps"]
+        ],
     )
     return Stored(result, stored["horizon"], stored["command"], stored["versions"])
 

@@ -6,24 +6,31 @@ import numpy as np
 
 from nl_lightning.core.statistics import interval, wilson
 from nl_lightning.experiments import paper_table
-from nl_lightning.experiments.claims import tally
+from nl_lightning.experiments.claims import CLAIMS
 from nl_lightning.experiments.comparisons import VERDICTS
 from nl_lightning.experiments.paper import LR
-from nl_lightning.experiments.results import AgentResult, FigureResult, Verdict
+from nl_lightning.experiments.readings import READINGS
+from nl_lightning.experiments.results import AgentResult, Control, FigureResult, Verdict
+from nl_lightning.experiments.sweeps import Growth
 from nl_lightning.runs.summary import CTR, MEASURES, Measure
 
 __all__ = [
     "cell",
     "chosen",
+    "claims_by_reading",
+    "control_table",
+    "counted",
     "estimate",
     "finals",
     "grids",
+    "growth_table",
     "markdown",
     "named",
     "replay_table",
-    "summary",
     "verdict_table",
 ]
+
+_ORDER = list(CLAIMS)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], right: int = 0) -> str:
@@ -83,14 +90,40 @@ def verdict_table(verdicts: Sequence[Verdict]) -> str:
     return markdown(["claim", "panel", "verdict", "the test that says so"], rows, right=4)
 
 
-def summary(results: Sequence[FigureResult], headings: dict[str, str]) -> str:
-    """Every claim in every figure: how many panels agree, disagree and cannot tell."""
+def claims_by_reading(results: Sequence[FigureResult]) -> tuple[list[str], list[list[str]]]:
+    """Every claim in every figure by reading, as head and rows: how many panels have which verdict."""
+    readings = [name for name in READINGS if any(result.reading == name for result in results)]
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for result in results:
+        for verdict in result.verdicts:
+            by_reading = found.setdefault((verdict.claim, result.name), {})
+            by_reading.setdefault(result.reading, []).append(verdict.verdict)
     rows = [
-        [counts.claim, headings[result.name], *(str(n) if n else "" for n in counts[1:])]
-        for result in results
-        for counts in tally(result.verdicts)
+        [claim, figure, *(counted(by_reading.get(reading, [])) for reading in readings)]
+        for (claim, figure), by_reading in sorted(found.items(), key=lambda item: _ORDER.index(item[0][1]))
     ]
-    return markdown(["claim", "where", *VERDICTS], rows, right=2)
+    return ["claim", "where", *(READINGS[reading].title for reading in readings)], rows
+
+
+def counted(given: Sequence[str]) -> str:
+    """How often each verdict was given: "agrees 2, undecided 1"."""
+    return ", ".join(f"{verdict} {given.count(verdict)}" for verdict in VERDICTS if verdict in given)
+
+
+def control_table(controls: Sequence[Control]) -> str:
+    rows = [[control.panel, f"**{control.finding}**", control.reason] for control in controls]
+    return markdown(["panel", "does exploration pay?", "the test that says so"], rows, right=3)
+
+
+def growth_table(found: dict[tuple[str, str], Growth]) -> str:
+    """Agents by panels: the exponent of kappa with its interval, and the law that fits."""
+    panels, agents = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
+
+    def show(fit: Growth) -> str:
+        return f"{fit.exponent:.2f} ({fit.low:.2f} to {fit.high:.2f}): {fit.law}"
+
+    rows = [[agent, *(show(found[panel, agent]) for panel in panels)] for agent in agents]
+    return markdown(["agent", *panels], rows, right=1)
 
 
 def grids(result: FigureResult) -> list[tuple[str, str]]:
@@ -110,7 +143,8 @@ def grids(result: FigureResult) -> list[tuple[str, str]]:
                 nus, lams = (sorted({row[name] for row in rows}) for name in ("nu", "lam"))
                 body = [[f"nu = {nu:g}", *(cells.get((nu, lam), "") for lam in lams)] for nu in nus]
                 head = ["", *(f"lam = {lam:g}" for lam in lams)]
-                found.append((f"{panel.name}, {agent.agent}, lr = {lr:g}", markdown(head, body, right=1)))
+                step = "" if lr is None else f", lr = {lr:g}"
+                found.append((f"{panel.name}, {agent.agent}{step}", markdown(head, body, right=1)))
     return found
 
 
@@ -120,9 +154,10 @@ def _other_step(agent: AgentResult) -> bool:
 
 
 def replay_table(results: Sequence[FigureResult], with_paper: bool) -> str:
-    """The paper's table of final CTRs: a row a value of m, kappa or S; in brackets what the paper has.
+    """The paper's table of final CTRs: a row a value of m, kappa or S; in square brackets what the paper has.
 
-    The three highest of a row are bold, as in the paper; those as high as the third are as well.
+    The three highest of a row are bold, as in the paper; those as high as the third are as well. Intervals are
+    those of ``replay``: Wilson's for the clicks of one seed.
     """
     agents = list(dict.fromkeys(agent for result in results for agent in named(result)))
     rows = []
@@ -134,9 +169,9 @@ def replay_table(results: Sequence[FigureResult], with_paper: bool) -> str:
             printed = paper_table.CTR[paper_table.TableSetting(**{parameter: int(value)})] if with_paper else {}
             cells = []
             for agent in agents:
-                own = f"{means[agent]:.4f}" if agent in means else "-"
+                own, _, ends = estimate(panel.of(agent), CTR).partition(" ") if agent in means else ("-", "", "")
                 own = f"**{own}**" if agent in means and means[agent] >= third else own
-                cells.append(f"{own} ({printed[agent]:.4f})" if agent in printed else own)
+                cells.append(" ".join(filter(None, [own, ends, f"[{printed[agent]:.4f}]" if agent in printed else ""])))
             rows.append([parameter, value, *cells])
     return markdown(["parameter", "value", *agents], rows, right=1)
 

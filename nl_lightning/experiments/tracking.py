@@ -64,8 +64,9 @@ def log_figure(group: WandbGroup, result: FigureResult, directory: Path) -> None
     """Final numbers, verdicts, chosen settings, pictures, and all files of a figure as an artifact."""
     import wandb
 
+    directory = directory / result.reading
     files = sorted(path for path in directory.glob(f"{result.name}*") if _belongs(path, result.name))
-    with wandb.init(**group.settings(directory, "result", result.name)) as made:
+    with wandb.init(**group.settings(directory, "result", f"{result.reading}-{result.name}")) as made:
         tables = {
             "finals": wandb_table(_finals(result)),
             "verdicts": wandb_table([verdict._asdict() for verdict in result.verdicts]),
@@ -74,15 +75,15 @@ def log_figure(group: WandbGroup, result: FigureResult, directory: Path) -> None
         shown: dict[str, Any] = {name: table for name, table in tables.items() if table.data}
         pictures = {path.stem: wandb.Image(str(path)) for path in files if path.suffix == ".png"}
         made.log(shown | pictures)
-        artifact = wandb.Artifact(f"{group.id}-{result.name}", type="result")
+        artifact = wandb.Artifact(f"{group.id}-{result.reading}-{result.name}", type="result")
         for path in files:
             artifact.add_file(str(path))
         made.log_artifact(artifact)
 
 
 def _belongs(path: Path, name: str) -> bool:
-    """``fig1.csv`` and ``fig1-curves.csv``, but no directory."""
-    return path.is_file() and path.stem.removesuffix("-curves") == name
+    """``fig1.csv``, ``fig1-curves.csv`` and ``fig1-sweeps.png``, but no directory."""
+    return path.is_file() and path.stem.removesuffix("-curves").removesuffix("-sweeps") == name
 
 
 def _finals(result: FigureResult) -> list[dict[str, Any]]:

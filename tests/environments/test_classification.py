@@ -92,6 +92,22 @@ def test_scaling() -> None:
         assert column == pytest.approx(expected, abs=1e-14)
     assert found.T[0].aminmax() == (-1, 1)
     assert not found.T[[1, 3]].any()
+    # by vector: the rows instead of the columns
+    by_row = scaled(torch.tensor(columns, dtype=torch.float64), dim=1)
+    for row, expected in zip(by_row.tolist(), slow_scaled(columns), strict=True):
+        assert row == pytest.approx(expected, abs=1e-14)
+
+
+def test_every_row_is_scaled_by_its_own_numbers(notes: pd.DataFrame) -> None:
+    by_column, by_vector = (prepared("banknote", [0], scaling=scaling) for scaling in ("column", "vector"))
+    first, other = (environment.deal(0, 30).arms[0, :, 0, :-1] for environment in (by_column, by_vector))
+    assert not torch.equal(first, other)
+    assert (other.amin(-1) == -1).all()
+    assert (other.amax(-1) == 1).all()
+    with pytest.raises(InputError, match="scaling must be column or vector, got 'row'"):
+        Classification("banknote", scaling="row")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="mushroom has categories, which are not scaled"):
+        Classification("mushroom", scaling="vector")
 
 
 def test_averaging() -> None:

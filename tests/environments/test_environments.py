@@ -56,6 +56,24 @@ def test_deal_follows_the_problem(function: str) -> None:
     assert len(deal.arms[0].flatten(0, 1).unique(dim=0)) == 9
 
 
+def test_vectors_of_one_length() -> None:
+    """The same directions, another length; clicks and regrets follow."""
+    plain, short = Synthetic("h5", dim=3, arms=2, pool=9), Synthetic("h5", dim=3, arms=2, pool=9, norm=0.5)
+    for environment in (plain, short):
+        environment.prepare([3], torch.empty(0, dtype=torch.float64))
+    drawn, deal = plain.deal(0, 50), short.deal(0, 50)
+    for x, y in zip(drawn.arms.reshape(-1, 3).tolist(), deal.arms.reshape(-1, 3).tolist(), strict=True):
+        length = math.sqrt(sum(number**2 for number in x))
+        assert y == pytest.approx([0.5 * number / length for number in x], rel=1e-12)
+    latent = short.latent(0, 50)
+    assert latent is not None
+    probability = mu(latent)
+    torch.testing.assert_close(deal.regret, probability.amax(-1, keepdim=True) - probability)
+    for norm in (0.0, -1.0, math.inf, "long"):
+        with pytest.raises(InputError, match="norm must be a number > 0"):
+            Synthetic("h5", norm=norm)  # type: ignore[arg-type]
+
+
 def test_deals_are_a_function_of_the_round() -> None:
     environment, again = Synthetic(pool=40), Synthetic(pool=40)
     like = torch.empty(0)

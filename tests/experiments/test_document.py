@@ -9,12 +9,14 @@ import pytest
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.statistics import wilson
-from nl_lightning.experiments import document, figures, storage, tables
-from nl_lightning.experiments.claims import CLAIMS
+from nl_lightning.experiments import answer, document, figures, storage, tables
+from nl_lightning.experiments.claims import CLAIMS, controls, verdicts
+from nl_lightning.experiments.comparisons import VERDICTS
 from nl_lightning.experiments.paper import PAPER_AGENTS
-from nl_lightning.experiments.results import FigureResult
+from nl_lightning.experiments.results import FigureResult, SweepResult
+from nl_lightning.experiments.sweeps import growths
 from nl_lightning.runs.summary import CTR, REGRET
-from tests.support.experiment_results import agent_result, figure, panel, tuning
+from tests.support.experiment_results import agent_result, figure, panel, spread, tuning
 
 
 def stored(result: FigureResult, command: str = "") -> storage.Stored:
@@ -36,7 +38,7 @@ def test_all_but_the_curves_comes_back(name: str, tmp_path: Path) -> None:
             p.agents[:] = [agent._replace(accepted=[1000 + seed for seed in agent.seeds]) for agent in p.agents]
     storage.save(result, tmp_path, "python -m nl_lightning reproduce all")
     names = {f"{name}{end}" for end in (".csv", "-curves.csv", ".png", ".svg", ".json")}
-    assert {path.name for path in tmp_path.iterdir()} == names
+    assert {path.name for path in (tmp_path / "literal").iterdir()} == names
     (found,) = storage.load_all(tmp_path)
     assert found.horizon == 400
     assert found.command == "python -m nl_lightning reproduce all"
@@ -57,7 +59,7 @@ def test_all_but_the_curves_comes_back(name: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(a.final, b.final)
     # verdicts and the table of final numbers can be made anew from it
     assert document.document([found]) == document.document([found._replace(result=result)])
-    assert figures.finals_csv(back) == (tmp_path / f"{name}.csv").read_text()
+    assert figures.finals_csv(back) == (tmp_path / "literal" / f"{name}.csv").read_text()
 
 
 def test_numbers_of_numpy_are_stored() -> None:
@@ -73,15 +75,20 @@ def test_numbers_of_numpy_are_stored() -> None:
 def test_the_document_is_in_the_papers_order_and_needs_results(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="reproduce fig1"):
         document.write(tmp_path)
+    (tmp_path / "literal").mkdir()
     for name in ("simulated-S", "obd-m", "fig2", "fig1"):
-        (tmp_path / f"{name}.json").write_text(json.dumps(storage.to_json(figure(name), f"reproduce {name}")))
-    (tmp_path / "other.json").write_text("{}")
+        (tmp_path / "literal" / f"{name}.json").write_text(
+            json.dumps(storage.to_json(figure(name), f"reproduce {name}"))
+        )
+    (tmp_path / "literal" / "other.json").write_text("{}")
     assert document.write(tmp_path) == tmp_path / "RESULTS.md"
     text = (tmp_path / "RESULTS.md").read_text()
     headings = re.findall(r"^##+ (.*)", text, flags=re.MULTILINE)
     assert headings == [
-        "The claims",
+        "Claims by reading",
         "How a verdict is reached",
+        "How it was made",
+        "Reading: literal",
         "Figure 1",
         "Figure 2",
         "Open Bandit Dataset, bundled sample",
@@ -90,8 +97,8 @@ def test_the_document_is_in_the_papers_order_and_needs_results(tmp_path: Path) -
         "Simulated log, over S",
     ]
     assert "(`reproduce fig1`, `reproduce fig2`, `reproduce obd-m`, `reproduce simulated-S`)" in text
-    assert "- Figure 1; Figure 2: 10 seeds, 400 rounds." in text
-    (tmp_path / "fig2.json").write_text('{"name": "fig2"}')
+    assert "- Figure 1 (literal); Figure 2 (literal): 10 seeds, 400 rounds." in text
+    (tmp_path / "literal" / "fig2.json").write_text('{"name": "fig2"}')
     with pytest.raises(InputError, match=r"fig2\.json must be a figure's result"):
         document.write(tmp_path)
 
@@ -99,33 +106,74 @@ def test_the_document_is_in_the_papers_order_and_needs_results(tmp_path: Path) -
 def test_the_parts_of_a_figure() -> None:
     result = figure("fig1")
     text = document.document([stored(result)])
-    assert "![Figure 1](fig1.png)" in text
+    assert "![Figure 1](literal/fig1.png)" in text
     assert "10 seeds, 400 rounds" in text
     for verdict in result.verdicts:
         assert f"| {verdict.claim} | {verdict.panel} | **{verdict.verdict}** | {verdict.reason} |" in text
     for claim in CLAIMS["fig1"]:
         assert f'- **{claim.text}**: "{claim.words}". Tested: {claim.tested}.' in text
-    assert "Diverged seeds, without a number above: h1: 2 of 10 seeds of NCBF-UCB diverged." in text
+    assert "Diverged seeds, not in the means above: h1: 2 of 10 seeds of NCBF-UCB diverged." in text
     assert "- The paper repeats 10 times." in text
     assert text.count("<details>") == text.count("</details>") == 1
     # a table needs an empty line before it, also inside the fold
     for place in re.finditer(r"^\|.*\n\| (---|--:)", text, flags=re.MULTILINE):
         assert text[: place.start()].endswith("\n\n")
-    counts = [sum(v.verdict == kind for v in result.verdicts) for kind in ("agrees", "disagrees", "not separable")]
-    assert f"Of {len(result.verdicts)} verdicts" in text
-    assert f"{counts[0]} agree with the paper, {counts[1]} disagree and {counts[2]} are not separable" in text
+    given = [v.verdict for v in result.verdicts]
+    counts = ", ".join(f"{kind} {given.count(kind)}" for kind in VERDICTS if kind in given)
+    assert f"one verdict a claim and panel. Literal: {counts}." in text
 
 
-def test_the_summary_counts_verdicts_by_figure() -> None:
-    results = [figure("fig1"), figure("fig4")]
-    head, *body = rows(tables.summary(results, document.HEADINGS))
-    assert head == ["claim", "where", "agrees", "disagrees", "not separable"]
+def test_the_table_of_claims_counts_verdicts_by_figure_and_reading() -> None:
+    literal = [figure("fig1"), figure("fig4")]
+    stable = figure("fig1", diverging=False)._replace(reading="stable")
+    head, body = tables.claims_by_reading([*literal, stable])
+    assert head == ["claim", "where", "literal", "stable"]
     assert len(body) == len(CLAIMS["fig1"]) + len(CLAIMS["fig4"])
-    for row in body:
-        name = "fig1" if row[1] == "Figure 1" else "fig4"
-        given = [v.verdict for v in results[name == "fig4"].verdicts if v.claim == row[0]]
-        assert [int(n or 0) for n in row[2:]] == [given.count(kind) for kind in head[2:]]
-        assert sum(int(n or 0) for n in row[2:]) == 3
+    for claim, where, *cells in body:
+        for cell, result in zip(cells, (literal[where == "fig4"], stable), strict=True):
+            given = [v.verdict for v in result.verdicts if v.claim == claim and result.name == where]
+            counts = {kind: int(n) for kind, n in (part.rsplit(" ", 1) for part in cell.split(", ") if part)}
+            assert counts == {kind: given.count(kind) for kind in set(given)}
+
+
+def test_the_answer_opens_the_document_in_at_most_ten_lines() -> None:
+    """Counts, divergence, exploration, fixed arms, kappa and the replay, all from the stored numbers."""
+    numbers = spread((170.0, 300.0, 290.0, 150.0, 140.0, 160.0, 155.0, 400.0), agents=(*PAPER_AGENTS, "Greedy"))
+    flat = spread((170.0, 300.0, 290.0, 150.0, 140.0, 160.0, 155.0, 90.0), agents=(*PAPER_AGENTS, "Greedy"))
+    panels = [panel(numbers, "h1"), panel(flat, "h2", column=1)]
+    swept = [
+        SweepResult(p.name, agent, "kappa", kappa, [0, 1, 2], scale * np.roll([1.0, 1.1, 0.9], int(power * kappa)))
+        for p in panels
+        for agent, power in (("NCBF-UCB", 0.5), ("NeuralLog-UCB-2", 0.0))
+        for kappa in (10.0, 40.0)
+        for scale in (100 * kappa**power,)
+    ]
+    ours = figure("fig1")._replace(
+        name="fixed",
+        panels=panels,
+        reading="stable",
+        sweeps=swept,
+        verdicts=verdicts("fixed", panels),
+        controls=controls("fixed", panels),
+    )
+    results = [figure("fig1"), figure("fig1", diverging=False)._replace(reading="stable"), ours, figure("obd-m")]
+    lines = answer.lines(results)
+    assert 6 <= len(lines) <= 10
+    text = "\n".join(lines)
+    assert "count as the worst: literal: 4 of 360; stable: 0 of 310." in text
+    assert "of 2 panels 1 need none, because no agent that explores is better than Greedy by 5% (fixed h2)" in text
+    assert "it pays in 1 (fixed h1)" in text
+    assert "h1: Greedy 400, best NeuralLog-UCB-2 140" in text
+    assert "NCBF-UCB 0.50 to 0.50" in text
+    assert "NeuralLog-UCB-2 0.00 to 0.00" in text
+    assert "on the bundled sample" in text
+    whole = document.document([stored(result) for result in results])
+    assert whole.startswith("# Results\n\n- " + lines[0])
+    assert "stable/fixed-sweeps.png" in whole
+    fit = growths(swept)["h1", "NCBF-UCB"]
+    assert f"| NCBF-UCB | 0.50 ({fit.low:.2f} to {fit.high:.2f}): {fit.law} |" in whole
+    assert "as its root" in fit.law
+    assert "| NeuralLog-UCB-2 | 0.00 (0.00 to 0.00): not at all | 0.00 (0.00 to 0.00): not at all |" in whole
 
 
 def test_final_numbers_and_settings() -> None:
@@ -173,8 +221,8 @@ def test_the_replay_table_has_the_papers_numbers_beside_ours() -> None:
         *(("kappa", value) for value in ("50", "100", "200")),
         *(("S", value) for value in ("1", "10", "100")),
     ]
-    assert [cell.split("(")[1] for cell in body[8][2:]] == [
-        f"{number})" for number in ("0.0021", "0.0016", "0.0022", "0.0023", "0.0015", "0.0051", "0.0050")
+    assert [cell.split("[")[1] for cell in body[8][2:]] == [
+        f"{number}]" for number in ("0.0021", "0.0016", "0.0022", "0.0023", "0.0015", "0.0051", "0.0050")
     ]
     for row in body:
         own = [float(cell.split(" ")[0].strip("*")) for cell in row[2:]]
@@ -183,7 +231,10 @@ def test_the_replay_table_has_the_papers_numbers_beside_ours() -> None:
         assert min(n for n, b in zip(own, bold, strict=True) if b) >= max(
             n for n, b in zip(own, bold, strict=True) if not b
         )
-    assert "(" not in tables.replay_table(results, with_paper=False)
+    assert "[" not in tables.replay_table(results, with_paper=False)
+    # with the interval of every CTR
+    shown = tables.estimate(results[2].panels[2].of("NCBF-UCB"), CTR)
+    assert body[8][2].replace("*", "").startswith(f"{shown} [0.0021]")
     text = document.document([stored(result) for result in results])
     for said in ("10,000 events", "38 clicks", "no single policy", "full log", "not here"):
         assert said in text

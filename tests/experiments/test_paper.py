@@ -20,9 +20,10 @@ AGENTS["Eighth"] = Eighth
 for module in iter_modules(experiments.__path__):
     import_module(f"nl_lightning.experiments.{module.name}")
 from nl_lightning.experiments import claims, figures, obd, paper, paper_table, shared
+from nl_lightning.experiments.readings import READINGS
 for agents in (claims.ALL, figures.STYLES, *paper_table.CTR.values(), *(f.agents for f in paper.FIGURES.values())):
     assert "Eighth" not in agents
-assert "Eighth" not in {part.agent for part in obd.parts("obd", paper.QUICK, None)}
+assert "Eighth" not in {part.agent for part in obd.parts("obd", READINGS["literal"], None)}
 print("imported")
 """
 

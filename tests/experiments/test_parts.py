@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,16 +11,19 @@ import pandas as pd
 import pytest
 import yaml
 
-from nl_lightning.agents import NeuralLogUCB2
+from nl_lightning.agents import NCBFUCB, NeuralLogUCB2
 from nl_lightning.cli.main import main
 from nl_lightning.core.errors import InputError, TrainNNDiverged
 from nl_lightning.experiments import fits, paper, parts, shared
 from nl_lightning.experiments.parts import Part
 from nl_lightning.experiments.pool import Tick
+from nl_lightning.experiments.readings import READINGS, Reading
 from nl_lightning.experiments.results import AgentResult
 from tests.support.fits import Fit
 
-SMALL = paper.Scale(seeds=2, tuning_seeds=2, horizon=100, grid=(0.1, 100.0), replay_seeds=2, events=1000)
+SMALL = READINGS["literal"]._replace(seeds=2, tuning_seeds=2, horizon=100, nu=(0.1, 100.0), lam=(0.1, 100.0))
+STABLE = READINGS["stable"]._replace(seeds=2, tuning_seeds=1, horizon=60, nu=(0.01,), lam=(0.1, 1.0), sweep_seeds=2)
+GRID = SMALL.nu
 """lam = 100 diverges at the first call of TrainNN: lr * lam >= 1."""
 
 SEARCH = "tuning-lr=0.01"
@@ -29,8 +33,8 @@ Made = Callable[..., Part]
 
 @pytest.fixture
 def part(tmp_path: Path) -> Made:
-    def make(agent: str = "NeuralLog-UCB-2", scale: paper.Scale = SMALL, root: str = "runs") -> Part:
-        return Part("fig1", paper.FIGURES["fig1"].panels[0], agent, scale, tmp_path / root)
+    def make(agent: str = "NeuralLog-UCB-2", reading: Reading = SMALL, root: str = "runs") -> Part:
+        return Part("fig1", paper.FIGURES["fig1"].panels[0], agent, reading, tmp_path / root)
 
     return make
 
@@ -44,8 +48,8 @@ def test_the_grid_chooses_as_a_plain_loop_over_settings_and_seeds(part: Made, fi
     made = part()
     made.run(quiet)
     means, lost = {}, {}
-    for nu in SMALL.grid:
-        for lam in SMALL.grid:
+    for nu in GRID:
+        for lam in GRID:
             regrets = []
             for seed in (1000, 1001):
                 agent = NeuralLogUCB2(dim=20, nu=nu, lam=lam, kappa=10.0, S=1.0, seed=seed, optimizer="gd", lr=0.01)
@@ -55,7 +59,7 @@ def test_the_grid_chooses_as_a_plain_loop_over_settings_and_seeds(part: Made, fi
                     continue
             means[nu, lam], lost[nu, lam] = np.mean(regrets) if regrets else None, 2 - len(regrets)
     rows = made.tuning_rows()
-    assert [(row["nu"], row["lam"]) for row in rows] == [(nu, lam) for nu in SMALL.grid for lam in SMALL.grid]
+    assert [(row["nu"], row["lam"]) for row in rows] == [(nu, lam) for nu in GRID for lam in GRID]
     for row in rows:
         cell = row["nu"], row["lam"]
         assert row["diverged"] == lost[cell]
@@ -83,7 +87,7 @@ def test_tuned_on_seeds_that_the_final_run_does_not_use(part: Made) -> None:
     )
     assert {row["seed"] for row in searched} == {1000, 1001}
     assert [row["seed"] for row in final] == made.result().seeds == [0, 1]
-    assert len(searched) == 2 * len(SMALL.grid) ** 2
+    assert len(searched) == 2 * len(GRID) ** 2
     assert "m" not in made.result().settings
 
 
@@ -157,8 +161,8 @@ def test_a_part_that_was_cut_off_goes_on_to_the_same_result(
     stage: str, part: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a checkpoint after every ten calls of TrainNN
-    monkeypatch.setitem(paper.FIXED, "update_every", 5)
-    monkeypatch.setitem(paper.FIXED, "steps", 5)
+    monkeypatch.setitem(paper.LITERAL, "update_every", 5)
+    monkeypatch.setitem(paper.LITERAL, "steps", 5)
     whole, cut = part("NeuralLog-TS-2", root="whole"), part("NeuralLog-TS-2", root="cut")
     whole.run(quiet)
     with pytest.raises(Stopped):
@@ -174,7 +178,7 @@ def test_a_part_that_was_cut_off_goes_on_to_the_same_result(
 
 
 def test_where_no_setting_comes_through_a_shorter_step_is_tried(part: Made) -> None:
-    made = part("Logistic-UCB-1", SMALL._replace(grid=(100.0,)))
+    made = part("Logistic-UCB-1", SMALL._replace(nu=(100.0,), lam=(100.0,)))
     assert made.run(quiet).endswith("lr 0.001")
     assert made.finished
     assert [(row["lr"], row["diverged"], row["chosen"]) for row in made.tuning_rows()] == [
@@ -188,7 +192,7 @@ def test_where_no_setting_comes_through_a_shorter_step_is_tried(part: Made) -> N
 
 
 def test_a_part_made_with_another_step_is_not_taken_for_this_one(part: Made) -> None:
-    made = part("Logistic-UCB-1", SMALL._replace(grid=(0.1,)))
+    made = part("Logistic-UCB-1", SMALL._replace(nu=(0.1,), lam=(0.1,)))
     made.run(quiet)
     other = made._replace(panel=made.panel._replace(lr=(0.001,)))
     with pytest.raises(InputError, match=r"holds a run with other settings; they differ in model.init_args.lr"):
@@ -196,7 +200,7 @@ def test_a_part_made_with_another_step_is_not_taken_for_this_one(part: Made) -> 
 
 
 def test_a_part_in_which_every_setting_diverges_has_no_numbers(part: Made) -> None:
-    made = part("Logistic-UCB-1", SMALL._replace(grid=(100.0,)))
+    made = part("Logistic-UCB-1", SMALL._replace(nu=(100.0,), lam=(100.0,)))
     made = made._replace(panel=made.panel._replace(lr=(0.01,)))
     assert "diverged in every setting" in made.run(quiet)
     assert made.finished
@@ -254,11 +258,82 @@ def test_shared_settings_have_the_best_mean_rank_and_never_diverged() -> None:
 def test_shared_settings_are_written_down_once(part: Made) -> None:
     made = part("Logistic-UCB-1")
     made.run(quiet)
-    found = shared.shared_settings(made.root)
+    found = shared.shared_settings(made.root, SMALL)
     result = made.result()
     assert found["Logistic-UCB-1"] == shared.Shared(result.settings["nu"], result.settings["lam"], ["fig1 h1"])
     assert [agent for agent in paper.PAPER_AGENTS if found[agent].panels] == ["Logistic-UCB-1"]
-    shared.settle_settings(made.root)
+    shared.settle_settings(made.root, SMALL)
     shutil.rmtree(made.directory)
-    shared.settle_settings(made.root)
+    shared.settle_settings(made.root, SMALL)
     assert shared.read_settings(made.root) == {agent: values._asdict() for agent, values in found.items()}
+
+
+# ---- other readings, the control, and sweeps -------------------------------------------------------------------------
+
+
+def test_the_literal_reading_is_the_papers_words_and_nothing_else(part: Made) -> None:
+    """Its numbers must stay reproducible: what it asks of an agent is spelled out here."""
+    chosen = parts.Chosen(0.01, 0.1, 0.01, 0)
+    made = part("NeuralLog-UCB-2", READINGS["literal"])
+    words = {"optimizer": "gd", "start": "warm", "steps": 100, "update_every": 50, "update_growth": 0.0}
+    common = {"kappa": 10.0, "S": 1.0, **words, "width": 20, "depth": 2, "lr": 0.01, "on_divergence": "mark"}
+    assert made.final(chosen).settings == {**common, "nu": 0.01, "lam": 0.1, "replicas": 10, "seed": 0}
+    grid = [0.01, 0.1, 1.0, 10.0, 100.0]
+    searched = {"grid": {"nu": grid, "lam": grid}, "replicas": 3, "seed": 1000}
+    assert made.tuning(0.01).settings == {**common, **searched}
+    assert made.final(chosen).rounds == 2000
+    assert made.panel.environment.init_args == {"function": "h1", "pool": 2500}
+
+
+def test_the_stable_reading_leaves_the_rest_to_the_agents(part: Made) -> None:
+    made = part("NeuralLog-UCB-2", READINGS["stable"])
+    settings = made.final(parts.Chosen(0.001, 1.0, None, 0)).settings
+    fixed = {"optimizer": "adam", "kappa": 10.0, "S": 1.0, "width": 20, "depth": 2, "on_divergence": "mark"}
+    assert settings == {**fixed, "nu": 0.001, "lam": 1.0, "replicas": 50, "seed": 0}
+    assert min(READINGS["stable"].nu) == 0.0001
+
+
+def test_greedy_has_no_nu_and_tunes_its_lam(part: Made) -> None:
+    made = part("Greedy", STABLE)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*nu has no effect")
+        line = made.run(quiet)
+    assert "nu" not in line
+    assert [row["lam"] for row in made.tuning_rows()] == [0.1, 1.0]
+    assert set(made.result().settings) == {"lam", "kappa", "S", "m"}
+
+
+def test_a_reading_has_its_panels_and_its_scaling() -> None:
+    vector, figure = READINGS["vector"], paper.FIGURES["fig2"]
+    assert [panel.name for panel in vector.panels(figure)] == ["mnist", "shuttle"]
+    assert vector.runs("fig2")
+    assert not vector.runs("fig1")
+    assert not vector.runs("obd")
+    assert vector.described(figure.panels[0].environment).init_args == {"dataset": "mnist", "scaling": "vector"}
+    assert READINGS["stable"].panels(figure) == figure.panels
+    assert not READINGS["literal"].runs("fixed")
+
+
+def test_sweeps_are_single_runs_with_one_setting_changed(
+    tmp_path: Path, fit: Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeps = (paper.Sweep("kappa", (10.0, 50.0)), paper.Sweep("nu", (0.01, 1.0)), paper.Sweep("arms", (5, 20)))
+    figure = paper.FIGURES["fixed"]
+    monkeypatch.setitem(paper.FIGURES, "fixed", figure._replace(sweeps=sweeps))
+    made = Part("fixed", figure.panels[0], "NCBF-UCB", STABLE, tmp_path)
+    made.run(quiet)
+    assert made.finished
+    found = made.sweep_results()
+    assert [(s.varied, s.value) for s in found] == [
+        *(("arms", 5), ("arms", 20), ("kappa", 10), ("kappa", 50), ("nu", 0.01), ("nu", 1))
+    ]
+    lam = made.result().settings["lam"]
+    for sweep in found:
+        changed = {"nu": 0.01, "kappa": 10.0} | ({sweep.varied: sweep.value} if sweep.varied != "arms" else {})
+        arms = int(sweep.value) if sweep.varied == "arms" else 20
+        agent = NCBFUCB(dim=20, lam=lam, seed=1, **changed)
+        alone = fit(agent, rounds=60, arms=arms, pool=arms)[1].regret.sum()
+        assert sweep.seeds == [0, 1]
+        assert sweep.final[1] == pytest.approx(float(alone), rel=1e-6)
+    shutil.rmtree(made.directory / "sweep-arms=5")
+    assert not made.finished

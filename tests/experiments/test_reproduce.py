@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,14 @@ from nl_lightning.experiments import obd, paper, parts, reproduce
 from nl_lightning.experiments.obd import ReplayPart
 from nl_lightning.experiments.paper import PAPER_AGENTS
 from nl_lightning.experiments.parts import Part
+from nl_lightning.experiments.readings import READINGS, quick
 from nl_lightning.experiments.results import FigureResult
 from tests.support.launch import SECONDS, finish, start
 
-SMALL = paper.Scale(seeds=2, tuning_seeds=1, horizon=60, grid=(0.1, 100.0), replay_seeds=2, events=3000)
+GRID = (0.1, 100.0)
+SMALL = READINGS["literal"]._replace(
+    seeds=2, tuning_seeds=1, horizon=60, nu=GRID, lam=GRID, replay_seeds=2, events=3000, on=()
+)
 TWO = ("Logistic-UCB-1", "NeuralLog-UCB-2")
 
 
@@ -39,10 +43,12 @@ def fails(*arguments: str) -> int:
 
 
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Figures 1 and 4 with one panel and two agents each, figure 2 without its data."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(paper, "PAPER", SMALL)
+    all_readings = dict(READINGS)
+    READINGS.clear()
+    READINGS["literal"] = SMALL
     monkeypatch.setattr(obd, "LOGS", {"obd": obd.LOGS["obd"]})
     for name, panel in (("fig1", 0), ("fig4", 2)):
         figure = paper.FIGURES[name]
@@ -50,7 +56,10 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     figure = paper.FIGURES["fig2"]
     panels = (figure.panels[0]._replace(environment=paper.Description("tests.support.absent_environment.Absent", {})),)
     monkeypatch.setitem(paper.FIGURES, "fig2", figure._replace(panels=panels))
-    return tmp_path
+    yield tmp_path
+    # in their order
+    READINGS.clear()
+    READINGS.update(all_readings)
 
 
 def stamps(path: Path) -> dict[Path, int]:
@@ -64,23 +73,29 @@ def test_a_figure_from_the_runs_to_the_verdicts(small: Path, capsys: pytest.Capt
     run("fig1", "--out=out")
     shown = capsys.readouterr().out
     out = small / "out"
-    for name in ("RESULTS.md", "fig1.csv", "fig1.png", "fig1.svg", "fig1.json"):
+    for name in ("RESULTS.md", *(f"literal/fig1.{ending}" for ending in ("csv", "png", "svg", "json"))):
         assert (out / name).stat().st_size > 100
-    stored = json.loads((out / "fig1.json").read_text())
-    assert stored["command"] == "python -m nl_lightning reproduce fig1"
-    assert len(stored["tuning"]) == 2 * len(SMALL.grid) ** 2
+    stored = json.loads((out / "literal" / "fig1.json").read_text())
+    assert stored["command"] == "python -m nl_lightning reproduce fig1 --reading literal"
+    # and the control, which has only lam
+    assert len(stored["tuning"]) == 2 * len(GRID) ** 2 + len(GRID)
     for row in stored["tuning"]:
         assert (row["mean"] is None) == (row["lam"] == 100)
         assert not (row["chosen"] and row["diverged"])
-    assert sum(row["chosen"] for row in stored["tuning"]) == 2
+    assert sum(row["chosen"] for row in stored["tuning"]) == 3
+    assert [control["panel"] for control in stored["controls"]] == ["h1"]
     assert any("tuned for each agent and panel on seed 1000; the final runs have seeds 0 to 1" in note
                for note in stored["notes"])  # fmt: skip
     assert "The paper's claims" in shown
     assert "NeuralLog-UCB-2 is best" in shown
-    assert "[2/2] fig1 h1" in shown
-    assert shown.count("fig1 is finished.") == 1
+    assert "[3/3] literal fig1 h1" in shown
+    assert shown.count("fig1 (literal) is finished.") == 1
     assert f"Results: {Path('out/RESULTS.md')}" in shown
-    assert sorted(path.name for path in (out / "runs" / "fig1" / "h1").iterdir()) == ["LogisticUCB1", "NeuralLogUCB2"]
+    assert sorted(path.name for path in (out / "runs" / "literal" / "fig1" / "h1").iterdir()) == [
+        "Greedy",
+        "LogisticUCB1",
+        "NeuralLogUCB2",
+    ]
 
 
 def test_a_figure_is_completed_once(
@@ -90,18 +105,18 @@ def test_a_figure_is_completed_once(
     whole = Part.run
 
     def run_all(self: Part, tell: Any) -> str:
-        return [whole(self._replace(agent=agent), tell) for agent in TWO][-1]
+        return [whole(self._replace(agent=agent), tell) for agent in (*TWO, paper.CONTROL)][-1]
 
     monkeypatch.setattr(Part, "run", run_all)
     run("fig1", "--out=out")
     shown = capsys.readouterr().out
-    assert shown.count("fig1 is finished.") == 1
-    assert shown.index("[2/2]") < shown.index("fig1 is finished.")
+    assert shown.count("fig1 (literal) is finished.") == 1
+    assert shown.index("[3/3]") < shown.index("fig1 (literal) is finished.")
 
 
 def test_finished_parts_are_kept_and_others_run(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("fig1", "--out=out")
-    csv = (small / "out" / "fig1.csv").read_bytes()
+    csv = (small / "out" / "literal" / "fig1.csv").read_bytes()
     before = stamps(small / "out" / "runs")
     capsys.readouterr()
     assert fails("fig1", "--out=out") == 1
@@ -109,17 +124,17 @@ def test_finished_parts_are_kept_and_others_run(small: Path, capsys: pytest.Capt
     assert "--resume keeps those that are finished" in refused
     assert "choose another --out" in refused
     run("fig1", "--out=out", "--resume")
-    assert "Parts: 2 finished and kept, 0 left." in capsys.readouterr().out
+    assert "Parts: 3 finished and kept, 0 left." in capsys.readouterr().out
     assert {path: stamp for path, stamp in stamps(small / "out" / "runs").items() if path.name != "plan.json"} == {
         path: stamp for path, stamp in before.items() if path.name != "plan.json"
     }
-    shutil.rmtree(small / "out" / "runs" / "fig1" / "h1" / "LogisticUCB1")
+    shutil.rmtree(small / "out" / "runs" / "literal" / "fig1" / "h1" / "LogisticUCB1")
     run("fig1", "fig4", "--out=out", "--resume")
-    assert "Parts: 1 finished and kept, 3 left." in capsys.readouterr().out
-    assert (small / "out" / "fig1.csv").read_bytes() == csv
-    neural = small / "out" / "runs" / "fig1" / "h1" / "NeuralLogUCB2"
+    assert "Parts: 2 finished and kept, 4 left." in capsys.readouterr().out
+    assert (small / "out" / "literal" / "fig1.csv").read_bytes() == csv
+    neural = small / "out" / "runs" / "literal" / "fig1" / "h1" / "NeuralLogUCB2"
     assert {path: stamp for path, stamp in before.items() if neural in path.parents} == stamps(neural)
-    assert (small / "out" / "fig4.csv").exists()
+    assert (small / "out" / "literal" / "fig4.csv").exists()
 
 
 @pytest.mark.parametrize(
@@ -128,7 +143,7 @@ def test_finished_parts_are_kept_and_others_run(small: Path, capsys: pytest.Capt
         ("--seeds=3", "seeds was 2, is 3"),
         ("--horizon=70", "horizon was 60, is 70"),
         ("--tuning-seeds=2", "tuning seeds was 1, is 2"),
-        ("--quick", "grid was [0.1, 100.0], is [0.01, 1.0]"),
+        ("--quick", "nu was [0.1, 100.0], is [0.01, 1.0]"),
     ],
 )
 def test_parts_made_with_other_settings_are_refused(
@@ -136,7 +151,7 @@ def test_parts_made_with_other_settings_are_refused(
 ) -> None:
     from nl_lightning.experiments import plans
 
-    plans.store(small / "out" / "runs", {"fig1": plans.plan("fig1", SMALL)})
+    plans.store(small / "out" / "runs" / "literal", {"fig1": plans.plan("fig1", SMALL)})
     assert fails("fig1", "--out=out", "--resume", given) == 1
     assert differs in capsys.readouterr().err
 
@@ -144,9 +159,55 @@ def test_parts_made_with_other_settings_are_refused(
 def test_options_win_over_quick() -> None:
     parser = command.parser()
     asked = command.asked(parser.parse_args(["all", "--quick", "--seeds", "7", "--horizon=90"]))
-    assert asked.scale == paper.QUICK._replace(seeds=7, replay_seeds=7, horizon=90)
+    assert [reading.name for reading in asked.readings] == list(READINGS)
+    for reading in asked.readings:
+        expected = quick(READINGS[reading.name])._replace(seeds=7, replay_seeds=7, sweep_seeds=7, horizon=90)
+        assert reading == expected
     assert asked.options == ["--quick", "--seeds", "7", "--horizon", "90"]
-    assert command.asked(parser.parse_args(["all"])).scale == paper.PAPER
+    assert command.asked(parser.parse_args(["all"])).readings == list(READINGS.values())
+    chosen = command.asked(parser.parse_args(["all", "--reading", "vector", "--reading", "stable"])).readings
+    assert [reading.name for reading in chosen] == ["stable", "vector"]
+
+
+def test_a_reading_that_does_not_run_a_figure_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fails("fig3", "--reading=vector", f"--out={tmp_path / 'out'}") == 1
+    assert "The readings vector do not run fig3; choose another --reading." in capsys.readouterr().err
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_readings_stand_side_by_side(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stable = SMALL._replace(
+        name="stable", title="stable", train={"optimizer": "adam"}, shorter=False, nu=(0.1,), lam=(0.1,)
+    )
+    monkeypatch.setitem(READINGS, "stable", stable)
+    run("fig1", "--out=out")
+    text = (small / "out" / "RESULTS.md").read_text()
+    assert "| claim | where | literal | stable |" in text
+    one, other = (json.loads((small / "out" / name / "fig1.json").read_text()) for name in ("literal", "stable"))
+    assert [panel["name"] for panel in one["panels"]] == [panel["name"] for panel in other["panels"]]
+    assert one["panels"] != other["panels"]
+    assert all("lr" not in agent["settings"] for agent in other["panels"][0]["agents"])
+
+
+def test_the_share_of_equal_verdicts(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fig1", "--out=out")
+    shutil.copytree(small / "out" / "literal", small / "other" / "literal")
+    capsys.readouterr()
+    main(["reproduce", "check", "out", "other"])
+    assert "literal: 4 of 4 verdicts are the same (100.0%)" in capsys.readouterr().out
+    path = small / "other" / "literal" / "fig1.json"
+    stored = json.loads(path.read_text())
+    stored["verdicts"][1]["verdict"] = "agrees"
+    path.write_text(json.dumps(stored))
+    # the literal reading is known to depend on rounding: no failure
+    main(["reproduce", "check", "out", "other"])
+    shown = capsys.readouterr().out
+    assert "literal: 3 of 4 verdicts are the same (75.0%)" in shown
+    assert "fig1 h1, NCBF-UCB is moderate: undecided, agrees" in shown
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "check", "out", "nowhere"])
+    assert stop.value.code == 1
+    assert "nowhere must be a directory with results" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -174,7 +235,7 @@ def test_help_helps(capsys: pytest.CaptureFixture[str]) -> None:
     assert stop.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "reproduce all --quick" in shown
-    assert "fig1, fig2, fig3, fig4, fig5, fig6, obd, all" in shown
+    assert "fig1, fig2, fig3, fig4, fig5, fig6, fixed, obd, all" in shown
     with pytest.raises(SystemExit) as stop:
         main(["reproduce", "fig9"])
     assert stop.value.code == 2
@@ -191,10 +252,10 @@ def test_missing_data_are_told_before_anything_runs(small: Path, capsys: pytest.
     # beside others these run
     assert fails("fig2", "fig1", "--out=out") == 1
     said = capsys.readouterr()
-    assert said.out.index("fig2 cannot be run") < said.out.index("[1/2]")
+    assert said.out.index("fig2 cannot be run") < said.out.index("[1/3]")
     assert "error: fig2 is missing: nothing.parquet" in said.err
     assert "fig1" not in said.err
-    assert (small / "out" / "fig1.csv").exists()
+    assert (small / "out" / "literal" / "fig1.csv").exists()
 
 
 def test_a_part_that_fails_is_named_and_the_only_one_that_is_run_again(
@@ -214,14 +275,14 @@ def test_a_part_that_fails_is_named_and_the_only_one_that_is_run_again(
     # nu and lam of the replay would not be those of a reproduction in which all goes well
     assert "the replay takes nu and lam from the grids of the figures, of which parts failed" in said.out
     assert not list((small / "out" / "runs").rglob("replay-settings.json"))
-    assert "error: fig1 h1 NeuralLog-UCB-2: the disk is full" in said.out
-    assert "fig1 is missing: no result of fig1 h1 NeuralLog-UCB-2" in said.err
+    assert "error: literal fig1 h1 NeuralLog-UCB-2: the disk is full" in said.out
+    assert "fig1 (literal) is missing: no result of literal fig1 h1 NeuralLog-UCB-2" in said.err
     assert "--resume" in said.err
-    assert (small / "out" / "fig4.csv").exists()
-    assert not (small / "out" / "fig1.csv").exists()
+    assert (small / "out" / "literal" / "fig4.csv").exists()
+    assert not (small / "out" / "literal" / "fig1.csv").exists()
     run("fig1", "fig4", "--out=out", "--resume")
-    assert "Parts: 3 finished and kept, 1 left." in capsys.readouterr().out
-    assert (small / "out" / "fig1.csv").exists()
+    assert "Parts: 5 finished and kept, 1 left." in capsys.readouterr().out
+    assert (small / "out" / "literal" / "fig1.csv").exists()
 
 
 def test_a_figure_that_cannot_be_written_leaves_the_others(
@@ -238,10 +299,10 @@ def test_a_figure_that_cannot_be_written_leaves_the_others(
         patch.setattr(reproduce, "finish", broken)
         assert fails("fig1", "fig4", "--out=out") == 1
     said = capsys.readouterr()
-    assert "fig4 is finished." in said.out
+    assert "fig4 (literal) is finished." in said.out
     assert "ZeroDivisionError: nothing to draw" in said.err
     run("fig1", "fig4", "--out=out", "--resume")
-    assert "Parts: 4 finished and kept, 0 left." in capsys.readouterr().out
+    assert "Parts: 6 finished and kept, 0 left." in capsys.readouterr().out
 
 
 def test_an_interrupt_says_how_to_go_on(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,9 +341,9 @@ def test_killed_and_stopped_reproductions_go_on_to_the_same_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A kill -9 of the command, then Ctrl-C, then to the end; no worker is left behind."""
-    options = ["reproduce", "fig1", "--quick", "--seeds=2", "--horizon=60"]
+    options = ["reproduce", "fig1", "--reading=literal", "--quick", "--seeds=2", "--horizon=60"]
     there = [*options, "--out=out", "--jobs=2"]
-    runs = tmp_path / "out" / "runs" / "fig1"
+    runs = tmp_path / "out" / "runs" / "literal" / "fig1"
 
     def finals() -> int:
         return len(list(runs.glob("*/*/summary.json")))
@@ -293,7 +354,7 @@ def test_killed_and_stopped_reproductions_go_on_to_the_same_numbers(
     _until(lambda: _alive(process.pid) == [])
     finish(process)
     kept = finals()
-    assert kept < 15
+    assert kept < 18
 
     process = start("nl_lightning", [*there, "--resume"], tmp_path)
     _until(lambda: finals() > kept)
@@ -301,12 +362,12 @@ def test_killed_and_stopped_reproductions_go_on_to_the_same_numbers(
     said = finish(process)
     assert process.returncode == 1
     assert f"Parts: {kept} finished and kept" in said
-    assert "go on with: python -m nl_lightning reproduce fig1 --quick" in said
+    assert "go on with: python -m nl_lightning reproduce fig1 --reading=literal --quick" in said
     assert "Traceback" not in said
     # multiprocessing's own tracker ends a moment after the command
     _until(lambda: _alive(process.pid) == [])
     kept = finals()
-    assert kept < 15
+    assert kept < 18
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -315,7 +376,9 @@ def test_killed_and_stopped_reproductions_go_on_to_the_same_numbers(
     run(*options[1:], f"--out={tmp_path / 'whole'}")
     torch.set_num_threads(threads)
     for name in ("fig1.csv", "fig1-curves.csv"):
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert (tmp_path / "out" / "literal" / name).read_bytes() == (
+            tmp_path / "whole" / "literal" / name
+        ).read_bytes()
 
 
 # ---- the table on the Open Bandit Dataset ----------------------------------------------------------------------------
@@ -328,7 +391,7 @@ def of(results: Sequence[FigureResult], name: str) -> FigureResult:
 def test_the_structure_of_the_table(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Linear agents do not depend on m; UCB-2, TS-2 and ada-OFU-ECOLog not on kappa; others do."""
     run("obd", "--out=out")
-    results = obd.results("obd", SMALL, small / "out" / "runs")
+    results = obd.results("obd", SMALL, small / "out" / "runs" / "literal")
     assert [result.name for result in results] == ["obd-m", "obd-kappa", "obd-S"]
     assert [[panel.name for panel in result.panels] for result in results] == [
         ["m=20", "m=50", "m=100"],
@@ -365,7 +428,7 @@ def test_the_structure_of_the_table(small: Path, capsys: pytest.CaptureFixture[s
         np.testing.assert_array_equal(m.curves, S.curves)
     assert any("have no network" in note for note in of(results, "obd-m").notes)
     for name in ("obd-m", "obd-kappa", "obd-S"):
-        assert (small / "out" / f"{name}.png").exists()
+        assert (small / "out" / "literal" / f"{name}.png").exists()
 
 
 def test_kappa_and_S_do_change_what_depends_on_them(tmp_path: Path) -> None:
@@ -425,16 +488,17 @@ def test_wandb_has_a_run_for_every_final_run_and_one_for_the_figure(
     monkeypatch.setattr(wandb.Run, "log_artifact", kept)
     run("fig1", "--out=out", "--wandb")
     assert [(run["job_type"], run["name"], run["mode"]) for run in begun] == [
-        ("fig1", "h1-NeuralLog-UCB-2", "offline"),
-        ("fig1", "h1-Logistic-UCB-1", "offline"),
-        ("result", "fig1", "offline"),
+        ("literal-fig1", "h1-NeuralLog-UCB-2", "offline"),
+        ("literal-fig1", "h1-Greedy", "offline"),
+        ("literal-fig1", "h1-Logistic-UCB-1", "offline"),
+        ("result", "literal-fig1", "offline"),
     ]
     assert len({run["group"] for run in begun}) == 1
     assert begun[0]["group"].startswith("reproduce-")
-    files = logged[f"{begun[0]['group']}-fig1"]
+    files = logged[f"{begun[0]['group']}-literal-fig1"]
     assert files == ["fig1-curves.csv", "fig1.csv", "fig1.json", "fig1.png", "fig1.svg"]
     tables = [entry for entries in logged.values() for entry in entries if entry.endswith(".table.json")]
     assert {"finals.table.json", "verdicts.table.json", "chosen.table.json"} <= set(tables)
     assert "wandb sync" in capfd.readouterr().out
-    assert len(list((small / "out").glob("wandb/offline-run-*"))) == 1
-    assert len(list((small / "out" / "runs").glob("fig1/h1/*/wandb/offline-run-*"))) == 2
+    assert len(list((small / "out" / "literal").glob("wandb/offline-run-*"))) == 1
+    assert len(list((small / "out" / "runs").glob("literal/fig1/h1/*/wandb/offline-run-*"))) == 3
