@@ -14,9 +14,9 @@ __all__ = ["AGENT_COLOURS", "COLOURS", "DASHES", "GREY", "OTHERS", "OURS", "styl
 GREY = "#767676"
 
 COLOURS = ("#000000", "#56B4E9", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", GREY)
-"""One for every agent, in their order; grey for Greedy, the control."""
+"""One for every agent that comes with the library, in their order; grey for Greedy, the control."""
 
-AGENT_COLOURS: dict[str, str] = dict(zip(AGENTS, COLOURS, strict=True))
+AGENT_COLOURS: dict[str, str] = dict(zip(AGENTS, COLOURS, strict=False))
 
 OURS, OTHERS = "#D55E00", ("#0072B2", "#009E73", GREY)
 """Where this library stands beside others."""
@@ -30,7 +30,7 @@ def style_numbers(agents: Sequence[str]) -> list[tuple[int, int]]:
 
     The first curve of an agent has that agent's colour and a solid line, further ones what is free.
     """
-    names = list(AGENTS)
+    names = list(AGENT_COLOURS)
     found: dict[int, tuple[int, int]] = {}
     for place, agent in enumerate(agents):
         if agent in names and agent not in agents[:place]:
