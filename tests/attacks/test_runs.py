@@ -147,7 +147,7 @@ CONFIG_EDITS = {
     "steps": "3",
     "update_every": "5",
     "start": "cold",
-    "optimizer": "gd",
+    "optimizer": "torch.optim.SGD",
     "update_growth": "0.5",
     "nu": "0.7",
     "function": "h3",
