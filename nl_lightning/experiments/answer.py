@@ -24,7 +24,8 @@ def lines(results: Sequence[FigureResult]) -> list[str]:
     """At most ten sentences, each from the stored numbers alone."""
     regrets = [result for result in results if result.name.startswith("fig")]
     fixed = [result for result in results if result.name == "fixed"]
-    found = [_counts(regrets), *_main(regrets), _diverged(results), *_exploration([*regrets, *fixed])]
+    found = [_sentences(_counts(regrets), _diverged(results)), *_main(regrets), _hindsight(regrets)]
+    found += _exploration([*regrets, *fixed])
     for result in fixed:
         found += [_where_it_pays(result), _kappa(result)]
     found.append(_replay([result for result in results if result.measure != REGRET.name]))
@@ -66,6 +67,27 @@ def _diverged(results: Sequence[FigureResult]) -> str:
         if agents:
             parts.append(f"{reading.title}: {lost:,} of {total:,}")
     return f"Seeds whose TrainNN diverged, which count as the worst: {'; '.join(parts)}." if parts else ""
+
+
+def _sentences(*texts: str) -> str:
+    return " ".join(filter(None, texts))
+
+
+def _hindsight(results: Sequence[FigureResult]) -> str:
+    """What the models allow, beside the best agent."""
+    shares: dict[str, list[float]] = {}
+    for result in results:
+        panels = {panel.name: counted(panel, REGRET) for panel in result.panels}
+        for floor in result.floors:
+            best = min(float(agent.final.mean()) for agent in panels[floor.panel].agents)
+            if best > 0:
+                shares.setdefault(floor.model, []).append(float(floor.final.mean()) / best)
+    parts = [f"{model} {np.median(own):.2f} times" for model, own in shares.items()]
+    said = (
+        "What a model allows that knew the click probabilities beforehand, as a share of the regret of the panel's "
+        "best agent (median over panels)"
+    )
+    return f"{said}: {', '.join(parts)}." if parts else ""
 
 
 def _exploration(results: Sequence[FigureResult]) -> list[str]:

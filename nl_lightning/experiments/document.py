@@ -79,6 +79,10 @@ _SWEEPS = (
     f"the fit mean regret ~ kappa^b, with its {LEVEL:.0%} interval (jackknife over seeds), and which of 0 (not at "
     "all), 1/2 (as its root) and 1 (in proportion) it allows:"
 )
+_HINDSIGHT = (
+    ". In hindsight: a linear model and the network, fitted beforehand to the click probability of every arm of all "
+    "rounds, and then taken at their word; about the least regret that such a model allows"
+)
 _PROTOCOL = (
     "In the affinity protocol, the paper's, the candidates depend on the logged item, so that the CTR is that of no "
     "single policy. Seeds share the log's clicks and are no new evidence, so intervals are those of the clicks of one "
@@ -203,7 +207,7 @@ def _runs(stored: Stored) -> str:
 
 def _finals_caption(result: FigureResult) -> str:
     if result.measure != CTR.name:
-        return f"Final regret, mean over seeds ({LEVEL:.0%} interval):"
+        return f"Final regret, mean over seeds ({LEVEL:.0%} interval){_HINDSIGHT if result.floors else ''}:"
     if all(agent.accepted is not None for panel in result.panels for agent in panel.agents):
         return f"Final CTR ({CLICK_LEVEL:.0%} interval, Wilson's, for the clicks of one seed):"
     return f"Final CTR, mean over seeds ({LEVEL:.0%} interval over seeds, which share the log's clicks):"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nl_lightning.core.statistics import Interval, interval
 from nl_lightning.experiments.paper import PAPER_AGENTS
-from nl_lightning.experiments.results import AgentResult, FigureResult, PanelResult
+from nl_lightning.experiments.results import AgentResult, FigureResult, Floor, PanelResult
 from nl_lightning.reporting.palette import AGENT_COLOURS, GREY
 from nl_lightning.reporting.plots import over_seeds
 from nl_lightning.runs.summary import CTR, MEASURES, Measure
@@ -61,6 +61,11 @@ STYLES: dict[str, Style] = {
 
 _OTHER = Style(GREY, (0, ()))
 """An agent that is not in the paper."""
+
+
+_OTHER_FLOOR: dict[str, Any] = {"linestyle": "none", "color": GREY, "marker": "d", "markersize": 5}
+_FLOORS = {"linear": {**_OTHER_FLOOR, "marker": "<"}, "network": {**_OTHER_FLOOR, "marker": "*", "markersize": 7}}
+"""How the regret of a model in hindsight is marked."""
 
 
 class Band(NamedTuple):
@@ -126,6 +131,7 @@ def draw(result: FigureResult, path: Path) -> None:
         empty = {(r, c) for r in range(rows) for c in range(columns)}
         for panel in result.panels:
             _draw_panel(axes[panel.row, panel.column], panel, MEASURES[result.measure], rows)
+            _draw_floors(axes[panel.row, panel.column], [f for f in result.floors if f.panel == panel.name])
             empty.discard((panel.row, panel.column))
         for r, c in empty:
             axes[r, c].set_axis_off()
@@ -185,6 +191,13 @@ def _draw_panel(axes: "Axes", panel: PanelResult, measure: Measure, rows: int) -
         axes.text(0.02, 0.98, lost, transform=axes.transAxes, fontsize="x-small", va="top", bbox=box)
 
 
+def _draw_floors(axes: "Axes", floors: Sequence[Floor]) -> None:
+    """A mark at the last round for each model that was fitted in hindsight."""
+    for floor in floors:
+        at = [axes.get_xlim()[1]], [float(floor.final.mean())]
+        axes.plot(*at, clip_on=False, zorder=5, **_FLOORS.get(floor.model, _OTHER_FLOOR))
+
+
 def _legend(figure: Any, result: FigureResult) -> None:
     """Draw one legend for all panels, below them."""
     from matplotlib.lines import Line2D
@@ -194,6 +207,8 @@ def _legend(figure: Any, result: FigureResult) -> None:
     lines = [
         Line2D([], [], color=look.colour, linestyle=look.line, linewidth=1.8, label=agent) for agent, look in styles
     ]
+    for model in dict.fromkeys(floor.model for floor in result.floors):
+        lines.append(Line2D([], [], label=f"{model} in hindsight", **_FLOORS.get(model, _OTHER_FLOOR)))
     columns = len(lines) if len(lines) <= 5 else -(-len(lines) // 2)
     figure.legend(handles=lines, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
 

@@ -39,6 +39,8 @@ class Reading(NamedTuple):
     """of the table on the Open Bandit Dataset"""
     events: int | None = None
     """of the simulated log; None: as many as the power calculation asks for"""
+    hindsight_seeds: int = 0
+    """of the models that are fitted in hindsight; 0: none are"""
 
     def panels(self, figure: Figure) -> tuple[Panel, ...]:
         """The panels of a figure that are run in this reading."""
@@ -75,6 +77,7 @@ _STABLE = Reading(
     lam=(0.1, 1.0),
     seeds=50,
     tuning_seeds=3,
+    hindsight_seeds=10,
 )
 
 READINGS: dict[str, Reading] = {
@@ -103,6 +106,7 @@ READINGS: dict[str, Reading] = {
             nu=GRID,
             lam=GRID,
             on=("fig1",),
+            hindsight_seeds=0,
         ),
         _STABLE._replace(
             name="one-nu",
@@ -111,6 +115,7 @@ READINGS: dict[str, Reading] = {
             nu=(0.01,),
             lam=(0.1,),
             on=("fig1",),
+            hindsight_seeds=0,
         ),
         _STABLE._replace(
             name="vector",
@@ -132,5 +137,13 @@ def quick(reading: Reading) -> Reading:
     nu = reading.nu if len(reading.nu) == 1 else (0.01, 1.0)
     lam = nu if reading.lam == GRID else reading.lam[:1]
     return reading._replace(
-        nu=nu, lam=lam, seeds=3, tuning_seeds=1, horizon=500, sweep_seeds=3, replay_seeds=2, events=20_000
+        nu=nu,
+        lam=lam,
+        seeds=3,
+        tuning_seeds=1,
+        horizon=500,
+        sweep_seeds=3,
+        replay_seeds=2,
+        events=20_000,
+        hindsight_seeds=min(2, reading.hindsight_seeds),
     )

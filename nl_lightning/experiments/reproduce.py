@@ -16,6 +16,7 @@ from nl_lightning.experiments import (
     claims,
     document,
     fits,
+    hindsight,
     obd,
     paper,
     parts,
@@ -27,10 +28,12 @@ from nl_lightning.experiments import (
     tracking,
 )
 from nl_lightning.experiments.display import Display, duration
+from nl_lightning.experiments.hindsight import HindsightPart
 from nl_lightning.experiments.obd import ReplayPart
 from nl_lightning.experiments.parts import Part
 from nl_lightning.experiments.readings import READINGS, Reading
 from nl_lightning.experiments.results import FigureResult, PanelResult
+from nl_lightning.runs.summary import REGRET
 
 __all__ = ["Asked", "Reproduction", "finish", "results"]
 
@@ -39,6 +42,8 @@ _ORDER = [(reading, name) for reading in READINGS for name in claims.CLAIMS]
 
 Key = tuple[str, str]
 """a reading, and a figure or a log"""
+
+AnyPart = Part | HindsightPart | ReplayPart
 
 
 class Asked(NamedTuple):
@@ -75,7 +80,7 @@ class Reproduction:
         without = {name for name in wanted if name in paper.FIGURES and not self._has_data(paper.FIGURES[name])}
         keys = [key for key in keys if key[1] not in without]
         self.tracked = tracking.WandbGroup.of(plans.identity(self.root)) if wandb else None
-        self.parts: dict[Key, Sequence[Part | ReplayPart]] = {}
+        self.parts: dict[Key, Sequence[AnyPart]] = {}
         for key in keys:
             plans.store(self.root / key[0], {key[1]: asked[key]})
             self.parts[key] = self._parts(*key)
@@ -83,11 +88,12 @@ class Reproduction:
         """the unfinished parts of every figure"""
         self.started = time.monotonic()
 
-    def _parts(self, reading: str, name: str) -> Sequence[Part | ReplayPart]:
+    def _parts(self, reading: str, name: str) -> Sequence[AnyPart]:
         how, root = self.readings[reading], self.root / reading
         if name in obd.LOGS:
             return obd.parts(name, how, root, self.tracked)
-        return parts.of_figure(paper.FIGURES[name], how, root, self.tracked)
+        figure = paper.FIGURES[name]
+        return [*parts.of_figure(figure, how, root, self.tracked), *hindsight.of_figure(figure, how, root)]
 
     def _has_data(self, figure: paper.Figure) -> bool:
         """Whether the data are there, before anything runs."""
@@ -125,7 +131,7 @@ class Reproduction:
         self._show()
         return not self.missing
 
-    def _stages(self, left: Mapping[Key, list[Part | ReplayPart]], failures: Mapping[str, str]) -> list[pool.Stage]:
+    def _stages(self, left: Mapping[Key, list[AnyPart]], failures: Mapping[str, str]) -> list[pool.Stage]:
         """The replay comes last: it takes nu and lam from the grids of the others."""
         figures = [part for key, own in left.items() if key[1] not in obd.LOGS for part in own]
         replays = [part for key, own in left.items() if key[1] in obd.LOGS for part in own]
@@ -146,7 +152,7 @@ class Reproduction:
 
     def _on_done(self, task: pool.Task) -> None:
         """Save a figure as soon as its last part is finished."""
-        part = cast("Part | ReplayPart", task)
+        part = cast("AnyPart", task)
         key = part.reading.name, part.figure
         self._waiting[key].discard(task.name)
         if not self._waiting[key]:
@@ -194,11 +200,11 @@ class Reproduction:
             print("Once that is mended, the same command with --resume runs only what is missing.", file=sys.stderr)
 
 
-def results(name: str, own: Sequence[Part | ReplayPart], reading: Reading, root: Path) -> list[FigureResult]:
+def results(name: str, own: Sequence[AnyPart], reading: Reading, root: Path) -> list[FigureResult]:
     """The results of the parts of a figure or of a log, without verdicts."""
     if name in obd.LOGS:
         return obd.results(name, reading, root)
-    figure, figure_parts = paper.FIGURES[name], cast("Sequence[Part]", own)
+    figure, figure_parts = paper.FIGURES[name], [part for part in own if isinstance(part, Part)]
     panels = [
         PanelResult(
             panel.name,
@@ -214,7 +220,22 @@ def results(name: str, own: Sequence[Part | ReplayPart], reading: Reading, root:
     notes += _edges(tuning, reading)
     seconds = sum(part.seconds() for part in own)
     swept = [result for part in figure_parts for result in part.sweep_results()]
-    return [FigureResult(name, figure.title, "regret", panels, [], tuning, notes, seconds, reading.name, sweeps=swept)]
+    floors = [floor for part in own if isinstance(part, HindsightPart) for floor in part.floors()]
+    return [
+        FigureResult(
+            name=name,
+            title=figure.title,
+            measure=REGRET.name,
+            panels=panels,
+            verdicts=[],
+            tuning=tuning,
+            notes=notes,
+            seconds=seconds,
+            reading=reading.name,
+            sweeps=swept,
+            floors=floors,
+        )
+    ]
 
 
 def _reductions(reading: Reading) -> list[str]:

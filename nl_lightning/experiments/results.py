@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AgentResult", "Control", "FigureResult", "PanelResult", "SweepResult", "Verdict"]
+__all__ = ["AgentResult", "Control", "FigureResult", "Floor", "PanelResult", "SweepResult", "Verdict"]
 
 
 class AgentResult(NamedTuple):
@@ -80,6 +80,17 @@ class SweepResult(NamedTuple):
     """(n,); NaN of a seed whose TrainNN diverged"""
 
 
+class Floor(NamedTuple):
+    """The regret in a panel of a model that was fitted in hindsight."""
+
+    panel: str
+    model: str
+    """``linear`` or ``network``"""
+    seeds: list[int]
+    final: NDArray[np.float64]
+    """(n,)"""
+
+
 class FigureResult(NamedTuple):
     """A figure or the table: what is written and drawn."""
 
@@ -98,3 +109,4 @@ class FigureResult(NamedTuple):
     reading: str = "literal"
     controls: Sequence[Control] = ()
     sweeps: Sequence[SweepResult] = ()
+    floors: Sequence[Floor] = ()

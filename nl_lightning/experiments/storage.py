@@ -18,6 +18,7 @@ from nl_lightning.experiments.results import (
     AgentResult,
     Control,
     FigureResult,
+    Floor,
     PanelResult,
     SweepResult,
     Verdict,
@@ -99,6 +100,7 @@ def to_json(result: FigureResult, command: str = "") -> dict[str, Any]:
             {**sweep._asdict(), "value": _plain(sweep.value), "final": [_plain(value) for value in sweep.final]}
             for sweep in result.sweeps
         ],
+        "floors": [{**floor._asdict(), "final": [_plain(value) for value in floor.final]} for floor in result.floors],
     }
 
 
@@ -118,6 +120,7 @@ def from_json(stored: Mapping[str, Any]) -> Stored:
         sweeps=[
             SweepResult(**{**sweep, "final": np.array(sweep["final"], dtype=np.float64)}) for sweep in stored["sweeps"]
         ],
+        floors=[Floor(**{**floor, "final": np.array(floor["final"], dtype=np.float64)}) for floor in stored["floors"]],
     )
     return Stored(result, stored["horizon"], stored["command"], stored["versions"])
 

@@ -12,7 +12,7 @@ from nl_lightning.experiments.paper import LR
 from nl_lightning.experiments.readings import READINGS
 from nl_lightning.experiments.results import AgentResult, Control, FigureResult, Verdict
 from nl_lightning.experiments.sweeps import Growth
-from nl_lightning.runs.summary import CTR, MEASURES, Measure
+from nl_lightning.runs.summary import CTR, MEASURES, REGRET, Measure
 
 __all__ = [
     "cell",
@@ -50,9 +50,9 @@ def named(result: FigureResult) -> list[str]:
 
 
 def finals(result: FigureResult) -> str:
-    """Agents by panels: the mean over seeds and its interval."""
+    """Agents by panels: the mean over seeds and its interval; below them the models that were fitted in hindsight."""
     measure = MEASURES[result.measure]
-    return _by_panel(result, lambda agent: estimate(agent, measure))
+    return _by_panel(result, lambda agent: estimate(agent, measure), _in_hindsight(result))
 
 
 def estimate(agent: AgentResult, measure: Measure) -> str:
@@ -176,12 +176,19 @@ def replay_table(results: Sequence[FigureResult], with_paper: bool) -> str:
     return markdown(["parameter", "value", *agents], rows, right=1)
 
 
-def _by_panel(result: FigureResult, show: Callable[[AgentResult], str]) -> str:
+def _in_hindsight(result: FigureResult) -> list[list[str]]:
+    """A row a model."""
+    models = list(dict.fromkeys(floor.model for floor in result.floors))
+    means = {(floor.model, floor.panel): f"{floor.final.mean():.{REGRET.digits}f}" for floor in result.floors}
+    return [[f"{m} in hindsight", *(means.get((m, panel.name), "-") for panel in result.panels)] for m in models]
+
+
+def _by_panel(result: FigureResult, show: Callable[[AgentResult], str], below: Sequence[Sequence[str]] = ()) -> str:
     rows = []
     for name in named(result):
         shown = [[show(agent) for agent in panel.agents if agent.agent == name] for panel in result.panels]
         rows.append([name, *(cells[0] if cells else "-" for cells in shown)])
-    return markdown(["agent", *(panel.name for panel in result.panels)], rows, right=1)
+    return markdown(["agent", *(panel.name for panel in result.panels)], [*rows, *below], right=1)
 
 
 def _grid_cell(row: dict[str, object], digits: int) -> str:

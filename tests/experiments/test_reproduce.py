@@ -27,7 +27,7 @@ from tests.support.launch import SECONDS, finish, start
 
 GRID = (0.1, 100.0)
 SMALL = READINGS["literal"]._replace(
-    seeds=2, tuning_seeds=1, horizon=60, nu=GRID, lam=GRID, replay_seeds=2, events=3000, on=()
+    seeds=2, tuning_seeds=1, horizon=60, nu=GRID, lam=GRID, replay_seeds=2, events=3000, on=(), hindsight_seeds=1
 )
 TWO = ("Logistic-UCB-1", "NeuralLog-UCB-2")
 
@@ -44,7 +44,7 @@ def fails(*arguments: str) -> int:
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Figures 1 and 4 with one panel and two agents each, figure 2 without its data."""
+    """Figures 1 and 4 with one panel and two agents each, figure 2 without its data. It restores the readings."""
     monkeypatch.chdir(tmp_path)
     all_readings = dict(READINGS)
     READINGS.clear()
@@ -83,18 +83,20 @@ def test_a_figure_from_the_runs_to_the_verdicts(small: Path, capsys: pytest.Capt
         assert (row["mean"] is None) == (row["lam"] == 100)
         assert not (row["chosen"] and row["diverged"])
     assert sum(row["chosen"] for row in stored["tuning"]) == 3
+    assert [(floor["panel"], floor["model"]) for floor in stored["floors"]] == [("h1", "linear"), ("h1", "network")]
     assert [control["panel"] for control in stored["controls"]] == ["h1"]
     assert any("tuned for each agent and panel on seed 1000; the final runs have seeds 0 to 1" in note
                for note in stored["notes"])  # fmt: skip
     assert "The paper's claims" in shown
     assert "NeuralLog-UCB-2 is best" in shown
-    assert "[3/3] literal fig1 h1" in shown
+    assert "[4/4] literal fig1 h1" in shown
     assert shown.count("fig1 (literal) is finished.") == 1
     assert f"Results: {Path('out/RESULTS.md')}" in shown
     assert sorted(path.name for path in (out / "runs" / "literal" / "fig1" / "h1").iterdir()) == [
         "Greedy",
         "LogisticUCB1",
         "NeuralLogUCB2",
+        "hindsight.json",
     ]
 
 
@@ -111,7 +113,7 @@ def test_a_figure_is_completed_once(
     run("fig1", "--out=out")
     shown = capsys.readouterr().out
     assert shown.count("fig1 (literal) is finished.") == 1
-    assert shown.index("[3/3]") < shown.index("fig1 (literal) is finished.")
+    assert shown.index("[4/4]") < shown.index("fig1 (literal) is finished.")
 
 
 def test_finished_parts_are_kept_and_others_run(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,13 +126,13 @@ def test_finished_parts_are_kept_and_others_run(small: Path, capsys: pytest.Capt
     assert "--resume keeps those that are finished" in refused
     assert "choose another --out" in refused
     run("fig1", "--out=out", "--resume")
-    assert "Parts: 3 finished and kept, 0 left." in capsys.readouterr().out
+    assert "Parts: 4 finished and kept, 0 left." in capsys.readouterr().out
     assert {path: stamp for path, stamp in stamps(small / "out" / "runs").items() if path.name != "plan.json"} == {
         path: stamp for path, stamp in before.items() if path.name != "plan.json"
     }
     shutil.rmtree(small / "out" / "runs" / "literal" / "fig1" / "h1" / "LogisticUCB1")
     run("fig1", "fig4", "--out=out", "--resume")
-    assert "Parts: 2 finished and kept, 4 left." in capsys.readouterr().out
+    assert "Parts: 3 finished and kept, 5 left." in capsys.readouterr().out
     assert (small / "out" / "literal" / "fig1.csv").read_bytes() == csv
     neural = small / "out" / "runs" / "literal" / "fig1" / "h1" / "NeuralLogUCB2"
     assert {path: stamp for path, stamp in before.items() if neural in path.parents} == stamps(neural)
@@ -175,11 +177,11 @@ def test_a_reading_that_does_not_run_a_figure_is_refused(tmp_path: Path, capsys:
     assert not (tmp_path / "out" / "runs").exists()
 
 
-def test_readings_stand_side_by_side(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readings_stand_side_by_side(small: Path) -> None:
     stable = SMALL._replace(
         name="stable", title="stable", train={"optimizer": "adam"}, shorter=False, nu=(0.1,), lam=(0.1,)
     )
-    monkeypatch.setitem(READINGS, "stable", stable)
+    READINGS["stable"] = stable
     run("fig1", "--out=out")
     text = (small / "out" / "RESULTS.md").read_text()
     assert "| claim | where | literal | stable |" in text
@@ -252,7 +254,7 @@ def test_missing_data_are_told_before_anything_runs(small: Path, capsys: pytest.
     # beside others these run
     assert fails("fig2", "fig1", "--out=out") == 1
     said = capsys.readouterr()
-    assert said.out.index("fig2 cannot be run") < said.out.index("[1/3]")
+    assert said.out.index("fig2 cannot be run") < said.out.index("[1/4]")
     assert "error: fig2 is missing: nothing.parquet" in said.err
     assert "fig1" not in said.err
     assert (small / "out" / "literal" / "fig1.csv").exists()
@@ -281,7 +283,7 @@ def test_a_part_that_fails_is_named_and_the_only_one_that_is_run_again(
     assert (small / "out" / "literal" / "fig4.csv").exists()
     assert not (small / "out" / "literal" / "fig1.csv").exists()
     run("fig1", "fig4", "--out=out", "--resume")
-    assert "Parts: 5 finished and kept, 1 left." in capsys.readouterr().out
+    assert "Parts: 7 finished and kept, 1 left." in capsys.readouterr().out
     assert (small / "out" / "literal" / "fig1.csv").exists()
 
 
@@ -302,7 +304,7 @@ def test_a_figure_that_cannot_be_written_leaves_the_others(
     assert "fig4 (literal) is finished." in said.out
     assert "ZeroDivisionError: nothing to draw" in said.err
     run("fig1", "fig4", "--out=out", "--resume")
-    assert "Parts: 6 finished and kept, 0 left." in capsys.readouterr().out
+    assert "Parts: 8 finished and kept, 0 left." in capsys.readouterr().out
 
 
 def test_an_interrupt_says_how_to_go_on(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
