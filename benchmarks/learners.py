@@ -1,9 +1,9 @@
 """Agents that learn on softmax logs by DR-ns: is their value that of the same agent played online?
 
-Many short logs of one simulated world. On each of them an agent learns until it has accepted a number of events; the
-same agent plays as many rounds in the world itself. The mean difference is the bias, and its standard error says how
-well it is known. The accepted events of today's rule on the same logs stand beside it. And how fast agents learn on
-the bundled sample.
+Many short logs of one simulated world. On each of them an agent learns; the same agent plays as many rounds in the
+world itself as the log stands for. For DR-ns these are C = sum c, more than the accepted events: one with c pi / p = 3
+stands for three rounds. The mean difference is the bias, and its standard error says how well it is known. The accepted
+events of today's rule on the same logs stand beside it. And how fast agents learn on the bundled sample.
 """
 
 import sys
@@ -40,7 +40,7 @@ class Bias(NamedTuple):
     """Of a setting over many logs."""
 
     difference: np.ndarray
-    """(logs,), the value less what the agent earns online in as many rounds"""
+    """(logs,), the value less what the agent earns online in the rounds that the log stands for"""
     value: float
     """the mean over logs"""
     covered: float
@@ -94,7 +94,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 def bias(logs: int, rows: int, say: Callable[[str], None], online: int = 400, most: int = 300) -> dict[str, Bias]:
     """The bias over so many logs, by rule; for today's rule, that of the CTR of accepted events."""
-    found: dict[str, list[tuple[float, float, float, int]]] = {rule: [] for rule in RULES}
+    found: dict[str, list[tuple[float, float, float, int, float]]] = {rule: [] for rule in RULES}
     with TemporaryDirectory() as directory:
         path = Path(directory) / "log"
         make_log(path, SimulatedWorld(**WORLD), logs * rows)
@@ -106,21 +106,22 @@ def bias(logs: int, rows: int, say: Callable[[str], None], online: int = 400, mo
                 rewards = fit(agent(1, number), data, most)
                 result = data.counts()["replicas"][0]
                 value = [result.get(name, np.nan) for name in ("value", "value_low", "value_high")]
+                rounds = result["accepted"] if rule == "propensity" else result["sums"]["C"]
                 if rule == "propensity" and result["accepted"]:
                     value[0] = rewards.means()[0, -1]
-                found[rule].append((*value, result["accepted"]))  # type: ignore[arg-type]
-        played = fit(agent(online, 10_000), Online(str(path), "all"), most + 1).means()
+                found[rule].append((*value, result["accepted"], rounds))  # type: ignore[arg-type]
+        played = fit(agent(online, 10_000), Online(str(path), "all"), most).means()
     earned, spread = played.mean(0), played.std(0, ddof=1) / online**0.5
     results = {}
     for rule, of_logs in found.items():
-        value, low, high, accepted = np.array(of_logs).T
-        # the agent that has accepted n events is in its round n + 1 where the log ends
-        rounds = np.minimum(accepted.astype(int), most)
-        truth = earned[rounds]
+        value, low, high, accepted, rounds = np.array(of_logs).T
+        if rounds.max() > most:
+            raise ValueError(f"A log stands for {rounds.max():.0f} rounds; play more than {most} online.")
+        truth = np.interp(rounds, np.arange(1, most + 1), earned)
         known = ~np.isnan(value)
         covered = float(((low <= truth) & (truth <= high)).mean())
         difference = (value - truth)[known]
-        error = float(spread[rounds].mean())
+        error = float(np.interp(rounds, np.arange(1, most + 1), spread).mean())
         results[rule] = Bias(difference, float(value[known].mean()), covered, error, float(accepted.mean()))
     return results
 

@@ -62,9 +62,9 @@ def main() -> None:
         agent = kind(environment.dim)
         play(agent, environment, learned)
         (found,) = environment.counts()["replicas"]
-        # the agent that has accepted n events is in its round n + 1 where the rows end
+        # the rows stand for C = sum c rounds, some of which an accepted event with a weight above 1 stands for alone
         online = kind(environment.dim, replicas=ONLINE, seed=1)
-        runs = play(online, replay.Online(str(log.path), "all"), found["accepted"] + 1)
+        runs = play(online, replay.Online(str(log.path), "all"), max(1, round(found["sums"]["C"])))
         truth = f"{sum(runs) / ONLINE:.4f} (runs: {min(runs):.4f} to {max(runs):.4f})"
         interval = f"{found['value_low']:.4f} to {found['value_high']:.4f}"
         table.add_row(agent.name, f"{found['accepted']:,}", f"{found['value']:.4f}", interval, truth)

@@ -112,7 +112,7 @@ def frozen(log: str, threads: int, candidates: Protocol = "affinity") -> dict[st
 
 
 def value(logging: str, seed: int, **rule: Any) -> dict[str, Any]:
-    """An agent that learns on a log by DR-ns, and the same agent in the world itself, in as many rounds."""
+    """An agent that learns on a log by DR-ns, and the same agent online for the rounds that the log stands for."""
     path = path_of(f"world-{logging}")
     start = time.perf_counter()
     part = f"{seed * ROWS}:{(seed + 1) * ROWS}"
@@ -120,7 +120,8 @@ def value(logging: str, seed: int, **rule: Any) -> dict[str, Any]:
     learners.fit(learners.agent(1, seed), environment, ROWS)
     seconds = time.perf_counter() - start
     (found,) = environment.counts()["replicas"]
-    online = learners.fit(learners.agent(20, 1000 + 20 * seed), Online(path, "all"), found["accepted"] + 1)
+    rounds = max(1, round(found["sums"]["C"]))
+    online = learners.fit(learners.agent(20, 1000 + 20 * seed), Online(path, "all"), rounds)
     estimate, accepted = found["value"], found["accepted"]
     earned = float(online.means()[:, -1].mean())
     return {"seconds": seconds, "events": ROWS, "accepted": accepted, "value": estimate, "online": earned}

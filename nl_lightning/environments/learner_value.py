@@ -8,6 +8,11 @@ and a reward model rhat (0 without one), for every replica:
 
 With probability min(1, c pi(a_k) / p_k) the agent learns the event, and then c = min(c_max, q-quantile of Q). The value
 is A / C. With q = 0, c stays the smallest propensity of the log, and the value is unbiased.
+
+c also stays at its start, the q-quantile of the log's propensities, until at least 10 numbers in Q are up to the
+quantile. The paper has no such limit. But the 0.01-quantile of the first five numbers is their minimum, several times
+too large: events that the agent wants to explore are then hardly ever accepted. And where c is that noisy, it follows
+the clicks, so that A / C is biased.
 """
 
 from bisect import insort
@@ -21,6 +26,7 @@ from numpy.typing import NDArray
 from nl_lightning.core.intervals import Ends, PseudoClick, gamma_interval, ips_interval, pseudo_click
 
 __all__ = [
+    "FEWEST_BELOW",
     "SAMPLED_EVENTS",
     "EventRecord",
     "LearnerSettings",
@@ -34,6 +40,9 @@ Floats = NDArray[np.float64]
 
 SAMPLED_EVENTS = 4000
 """About so many events of a log are recorded whether clicked or not: the same ones in every run on the log."""
+
+FEWEST_BELOW = 10
+"""The fewest numbers up to the quantile of Q by which c moves; it then has a standard error of about a third."""
 
 SUMS = ("A", "C", "clicks", "clicks2", "pi", "pi_w", "pi_w2", "c2_V2", "c2_V", "c2")
 """The sums of a replica: A and C; with w = c pi / p those of w r, w^2 r, pi, pi w and pi w^2; those of c^2 V^2, c^2 V
@@ -151,10 +160,10 @@ class LearnerValue:
                 lowest.pop()
 
     def _quantile(self, replica: int) -> float:
-        n = int(self.matched[replica])
-        if not n:
-            return float(self.c[replica])
-        return min(self.settings.c_max, self._lowest[replica][lower_quantile(self.settings.quantile, n)])
+        place = lower_quantile(self.settings.quantile, int(self.matched[replica]))
+        if place + 1 < FEWEST_BELOW:
+            return self.settings.start
+        return min(self.settings.c_max, self._lowest[replica][place])
 
     # ---- results --------------------------------------------------------------------------------------------------
 

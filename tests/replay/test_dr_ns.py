@@ -56,7 +56,8 @@ class Twin:
         propensities = [float(p) for group in log.groups for p in log.events(group).propensity]
         self.A = self.C = 0.0
         self.clicks = self.clicks2 = 0.0
-        self.c = min(c_max, at_quantile(propensities, quantile)) if quantile else min(propensities)
+        self.c = start = min(c_max, at_quantile(propensities, quantile)) if quantile else min(propensities)
+        self.moved = False
         self.Q: list[float] = []
         self.accepted: list[int] = []
         self.weights: list[float] = []
@@ -85,7 +86,8 @@ class Twin:
                     learned = choice._replace(arm=torch.tensor([logged]))
                     agent.observe(learned, torch.tensor([r]), weight=torch.tensor([weight]) if carry else None)
                     if quantile:
-                        self.c = min(c_max, at_quantile(self.Q, quantile))
+                        self.c = c_after(self.Q, quantile, c_max, start)
+                        self.moved |= self.c != start
                     if len(self.accepted) % agent.update_every == 0:
                         agent.train_nn()
 
@@ -115,8 +117,14 @@ def at_quantile(values: list[float], quantile: float) -> float:
     return next(v for i, v in enumerate(ordered) if (i + 1) >= quantile * len(ordered) - 1e-9)
 
 
+def c_after(values: list[float], quantile: float, c_max: float, start: float) -> float:
+    """The quantile of Q, once at least ten of its numbers have a place up to the quantile's; the start before."""
+    share_below = [(i + 1) < quantile * len(values) - 1e-9 for i in range(len(values))]
+    return min(c_max, at_quantile(values, quantile)) if sum(share_below) >= 9 else start
+
+
 @pytest.mark.parametrize("carry", [True, False])
-@pytest.mark.parametrize(("quantile", "c_max"), [(0.05, 1.0), (0.2, 0.08), (0.0, 1.0)])
+@pytest.mark.parametrize(("quantile", "c_max"), [(0.05, 1.0), (0.3, 1.0), (0.2, 0.08), (0.0, 1.0)])
 @pytest.mark.parametrize(
     ("name", "protocol"), [("Logistic-UCB-1", "all"), ("NeuralLog-TS-2", "uniform"), ("NeuralLog-UCB-2", "uniform")]
 )
@@ -138,6 +146,7 @@ def test_one_by_one(
     result = environment.counts()["replicas"][0]
     assert keep.event[0].tolist() == twin.accepted
     assert len(twin.accepted) > 10
+    assert twin.moved or quantile != 0.3
     assert result["matched"] == len(twin.Q)
     assert result["c"] == pytest.approx(twin.c, rel=1e-13)
     sums = result["sums"]
@@ -211,9 +220,9 @@ def test_resume_is_bit_for_bit(logs: dict[str, Log], tmp_path: Path) -> None:
 def test_the_lowest_of_q_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of Q only what a quantile can ever need is held, and the quantile is that of all."""
     random = np.random.default_rng(5)
-    settings = learner_value.LearnerSettings(0.1, 0.03, 1.0, True, False, 400)
+    settings = learner_value.LearnerSettings(0.1, 0.03, 1.0, True, False, 600)
     value, values = learner_value.LearnerValue(settings, 1), []
-    for row in range(400):
+    for row in range(600):
         p, pi = random.uniform(0.01, 0.3), random.choice([0.0, 0.3, 1.0])
         event = learner_value.PassedEvents(
             np.array([[row]]), *(np.array([[v]]) for v in (pi, p, float(row % 7 == 0), 0.0, 0.0))
@@ -221,9 +230,11 @@ def test_the_lowest_of_q_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
         if pi:
             values.append(p / pi)
         value.add([0], event, np.array([1]), np.array([pi > 0]))
-        if values:
-            assert value.c[0] == min(1.0, at_quantile(values, 0.03))
-    assert len(value.state(1)[0]["lowest"]) == math.ceil(0.03 * 400) + 1
+        assert value.c[0] == c_after(values, 0.03, 1.0, start=0.1)
+        # the first 300 numbers have 9 up to the quantile
+        assert (value.c[0] == 0.1) == (len(values) <= 300)
+    assert len(values) > 300
+    assert len(value.state(1)[0]["lowest"]) == math.ceil(0.03 * 600) + 1
 
 
 REFUSED = [
