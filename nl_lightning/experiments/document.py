@@ -80,8 +80,9 @@ _SWEEPS = (
     "all), 1/2 (as its root) and 1 (in proportion) it allows:"
 )
 _HINDSIGHT = (
-    ". In hindsight: a linear model and the network, fitted beforehand to the click probability of every arm of all "
-    "rounds, and then taken at their word; about the least regret that such a model allows"
+    ". In hindsight: about the least regret that a linear model and the network allow, when the click probability of "
+    "every arm of all rounds is known beforehand; the network is fitted to these probabilities, the linear model to "
+    "the regret of its choices"
 )
 _PROTOCOL = (
     "In the affinity protocol, the paper's, the candidates depend on the logged item, so that the CTR is that of no "

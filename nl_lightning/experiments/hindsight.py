@@ -1,4 +1,4 @@
-"""Models that are fitted in hindsight, to the click probability of every arm: about the least regret that they allow.
+"""Models in hindsight: about the least regret that a linear model and the network allow, click probabilities known.
 
 An agent must learn these probabilities from its clicks, so its regret lies above that of its model. Where a linear
 model has much regret in hindsight, no linear agent can have little.
@@ -6,6 +6,7 @@ model has much regret in hindsight, no linear agent can have little.
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,15 +26,22 @@ from nl_lightning.experiments.pool import Tell, Tick
 from nl_lightning.experiments.readings import Reading
 from nl_lightning.experiments.results import Floor
 
-__all__ = ["MODELS", "HindsightPart", "Rounds", "distinct", "of_figure", "regret", "rounds_of"]
+__all__ = [
+    "MODELS",
+    "HindsightPart",
+    "Rounds",
+    "distinct",
+    "linear_regret",
+    "network_regret",
+    "of_figure",
+    "rounds_of",
+]
 
-MODELS: dict[str, dict[str, Any]] = {
-    "linear": {"depth": 1, "bias": False},
-    "network": {"width": paper.NETWORK["width"], "depth": paper.NETWORK["depth"]},
-}
-"""The models, as settings of ``Greedy``: that of the linear agents, and the network of the others."""
+NETWORK: dict[str, Any] = {"optimizer": "adam", "lr": 0.03, "steps": 500, "start": "warm", **paper.NETWORK}
+"""The network and its training."""
 
-_TRAIN: dict[str, Any] = {"optimizer": "adam", "lr": 0.03, "steps": 500, "start": "warm"}
+LINEAR_STARTS, LINEAR_STEPS, LINEAR_LR = 3, 200, 0.1
+"""Descents of the linear model, and the steps of each."""
 
 
 class Rounds(NamedTuple):
@@ -79,9 +87,9 @@ class HindsightPart(NamedTuple):
         seeds = list(range(self.reading.hindsight_seeds))
         found = {}
         rounds = rounds_of(environment, seeds, self.reading.horizon)
-        for number, (model, settings) in enumerate(MODELS.items()):
+        for number, (model, regret) in enumerate(MODELS.items()):
             tell(Tick(model, number, len(MODELS), number / len(MODELS)))
-            found[model] = regret(environment, rounds, settings).tolist()
+            found[model] = regret(rounds, environment.blocks).tolist()
         stored = {"seeds": seeds, "regret": found, "seconds": time.monotonic() - started}
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_beside(self.file, lambda path: path.write_text(json.dumps(stored, indent=1) + "\n"))
@@ -145,18 +153,57 @@ def distinct(rounds: Rounds) -> tuple[Tensor, Tensor, Tensor]:
     return x, shown, clicks
 
 
-def regret(environment: Environment, rounds: Rounds, settings: dict[str, Any]) -> Tensor:
-    """The regret (R,) over these rounds of the model's best arms, once it is fitted to the clicks that they expect.
+def network_regret(rounds: Rounds, blocks: int) -> Tensor:
+    """The regret (R,) over these rounds of the network's best arms, once it is fitted to the clicks that they expect.
 
     An arm x that was shown n times with c expected clicks is two observations: a click with weight c, and none with
     weight n - c. So the loss is sum_x -c log mu(f(x)) - (n - c) log(1 - mu(f(x))) + lam |theta|^2.
     """
     x, shown, clicks = distinct(rounds)
-    R, T, K, d = rounds.arms.shape
-    agent = Greedy(dim=d, blocks=environment.blocks, replicas=R, update_every=2 * x.shape[1], **_TRAIN, **settings)
+    R, _, _, d = rounds.arms.shape
+    agent = Greedy(dim=d, blocks=blocks, replicas=R, update_every=2 * x.shape[1], **NETWORK)
     reward = torch.cat([torch.ones_like(clicks), torch.zeros_like(clicks)], 1)
     # the difference of two sums may fall below 0 by rounding
     agent.learn(torch.cat([x, x], 1), reward, torch.cat([clicks, (shown - clicks).clamp_min(0)], 1))
-    mean = torch.cat([agent.evaluate(part.flatten(1, 2))[0] for part in rounds.arms.split(CHUNK, 1)], 1)
-    best = mean.view(R, T, K).argmax(-1, keepdim=True)
-    return rounds.regret.gather(-1, best).sum((1, 2))
+    parts = rounds.arms.split(CHUNK, 1)
+    return _of_best(
+        rounds, torch.cat([agent.evaluate(part.flatten(1, 2))[0].view(part.shape[:3]) for part in parts], 1)
+    )
+
+
+def linear_regret(rounds: Rounds, blocks: int) -> Tensor:
+    """The least regret (R,) over these rounds that descent finds for the best arms of f(x) = x . theta.
+
+    A linear model of a function that is not linear may choose badly where it fits well, so it is fitted to what it
+    chooses: descent is on sum_t sum_k softmax_k(f(x_tk)) regret_tk, from several random starts. With blocks each has a
+    theta of its own.
+    """
+    block = rounds.arms[..., -1:].long() if blocks > 1 else None
+    x = rounds.arms if block is None else rounds.arms[..., :-1]
+    flat, wanted = x.flatten(1, 2), rounds.regret.to(x)
+
+    def f(theta: Tensor) -> Tensor:
+        of_blocks = torch.bmm(flat, theta.mT).unflatten(1, x.shape[1:3])
+        return of_blocks.squeeze(-1) if block is None else of_blocks.gather(-1, block).squeeze(-1)
+
+    least = torch.full((len(x),), torch.inf, dtype=rounds.regret.dtype)
+    g = torch.Generator().manual_seed(0)
+    for _ in range(LINEAR_STARTS):
+        theta = (torch.randn(len(x), blocks, x.shape[-1], generator=g) / x.shape[-1] ** 0.5).requires_grad_()
+        optimizer = torch.optim.Adam([theta], LINEAR_LR)
+        for _ in range(LINEAR_STEPS):
+            optimizer.zero_grad()
+            scores = f(theta)
+            least = torch.minimum(least, _of_best(rounds, scores.detach()))
+            (scores.softmax(-1) * wanted).sum().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return least
+
+
+def _of_best(rounds: Rounds, f: Tensor) -> Tensor:
+    """The regret (R,) of the arms with the highest f (R, T, K)."""
+    return rounds.regret.gather(-1, f.argmax(-1, keepdim=True)).sum((1, 2))
+
+
+MODELS: dict[str, Callable[[Rounds, int], Tensor]] = {"linear": linear_regret, "network": network_regret}
+"""The model of the linear agents, and the network of the others."""
