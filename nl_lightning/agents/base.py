@@ -592,7 +592,9 @@ class Agent(AgentModule):
         if window is not None:
             # the sums of M and E go over the window, with gradients at the new parameters
             self._designs.clear()
-            self._follow(self._designs.add_many(batch.x, batch.weight, self.evaluate, length))
+            dimension = self._designs.add_many(batch.x, batch.weight, self.evaluate, length)
+            # a replica that has ended keeps its radius, whoever is trained beside it
+            self._follow(torch.where(inactive, cast(Tensor, self._buffers["effective_dimension"]), dimension))
         # in a fit, processes agree first: see ``sync``
         if self._batch is None:
             self.divergence.check()

@@ -142,6 +142,19 @@ def test_a_window_of_a_replica_that_has_fewer_observations(design: str) -> None:
         assert float(agent.effective_dimension[r]) == pytest.approx(twin.effective_dimension(), rel=1e-9)
 
 
+def test_with_a_window_an_ended_replica_keeps_its_radius() -> None:
+    """It would have been left alone if nobody had played beside it."""
+    agent = make("NeuralLog-UCB-2", replicas=2, window=4, steps=3, on_divergence="mark")
+    arms, rewards = deal(3, replicas=2, rounds=7)
+    for t in range(7):
+        agent.observe(agent.act(arms[t]), rewards[t])
+    agent.diverged_at[1] = 7
+    before = agent.radius.clone()
+    agent.train_nn()
+    assert agent.radius[1] == before[1]
+    assert agent.radius[0] != before[0]
+
+
 def test_minibatches_are_drawn_evenly_and_stand_for_all_samples() -> None:
     length = torch.tensor([50, 7, 0])
     drawn = Minibatches.draw([generator(s, Stream.MINIBATCHES, 1) for s in range(3)], length, 10, 4000, torch.float64)
