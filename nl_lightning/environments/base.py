@@ -18,10 +18,22 @@ from nl_lightning.environments.learner_value import EventRecord, LearnerValue
 __all__ = ["ChunkedSimulation", "Deal", "Environment", "LoggedEnvironment", "Simulation"]
 
 
+class _Unset:
+    """Stands for an attribute that a subclass or an instance must have of its own."""
+
+    def __get__(self, instance: "Environment | None", owner: type) -> Any:
+        if instance is None:
+            return self
+        raise InputError(
+            f"{owner.__name__} has no dim. Set it to the number of features of an arm: dim = 20 in the class, or "
+            "self.dim = 20 in its __init__."
+        )
+
+
 class Environment(ABC):
     """Where an agent's rounds come from: a ``Simulation`` or a ``LoggedEnvironment``."""
 
-    dim: int
+    dim: int = _Unset()  # type: ignore[assignment]
     """d, the numbers of an arm: its features and, with blocks, the number of the block"""
     max_arms: int | None = None
     """the most arms of a round, to which rounds with fewer are padded; None where every round has the same number"""
