@@ -61,8 +61,9 @@ def _ratios(found: dict[str, Any]) -> Figure:
             va="center",
         )
     for place, (mark, _) in enumerate(reversed(bars)):
-        above = {"xytext": (2, 17), "textcoords": "offset points", "fontsize": "medium"}
-        axes.annotate(_described(mark), (0, place), xycoords=("axes fraction", "data"), **above)
+        axes.annotate(
+            _described(mark), (0, place), xycoords=("axes fraction", "data"), xytext=(2, 17), textcoords="offset points"
+        )
     axes.set_yticks([])
     axes.set_ylim(-0.45, len(bars) - 0.2)
     axes.set_xscale("log")
