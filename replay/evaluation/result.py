@@ -14,7 +14,7 @@ from replay.evaluation.estimators import METRICS
 
 __all__ = ["Result", "differences_table", "estimates_table"]
 
-_WIDTH = 104
+_WIDTH = 100
 """Characters of a line where a result is turned into text."""
 
 
