@@ -33,7 +33,7 @@ class _Unset:
 class Environment(ABC):
     """Where an agent's rounds come from: a ``Simulation`` or a ``LoggedEnvironment``."""
 
-    dim: int = _Unset()  # type: ignore[assignment]
+    dim: int
     """d, the numbers of an arm: its features and, with blocks, the number of the block"""
     max_arms: int | None = None
     """the most arms of a round, to which rounds with fewer are padded; None where every round has the same number"""
@@ -80,6 +80,10 @@ class Environment(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
         """Continue from a state; where rounds are a function of their number, there is nothing to do."""
+
+
+# Not in the class, where the reference would show it as a default.
+Environment.dim = _Unset()  # type: ignore[assignment]
 
 
 class Simulation(Environment):
