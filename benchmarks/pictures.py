@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 RATIOS, GROWTH = "ratios.png", "growth.png"
 
 _WORDS = {
-    "(a) one run": "Simulated bandit, 2,000 rounds, one seed",
-    "(b) ten seeds, a seed": "Simulated bandit, ten seeds at once, time per seed",
-    "(c) one replica": "Learning from a click log of 10,000 events",
-    "(c) ten replicas, a replica": "Learning from a click log, ten replicas, time per replica",
+    "(a) one run": "Simulated, one seed",
+    "(b) ten seeds, a seed": "Simulated, ten seeds at once, per seed",
+    "(c) one replica": "Log of 10,000 events",
+    "(c) ten replicas, a replica": "Log, ten replicas at once, per replica",
 }
 """What a mark is about, for those who have not read the text around it."""
 
@@ -41,42 +41,48 @@ def _ratios(found: dict[str, Any]) -> Figure:
         # results from before a mark was set do not have it
         known = [mark for mark in marks if mark.ours in by_name and mark.theirs in by_name]
         bars += [(mark, ratios(by_name[mark.theirs], by_name[mark.ours])) for mark in known]
-    figure = Figure(figsize=(10, 0.62 * len(bars) + 1.9), layout="constrained")
+    # narrow, with what a bar is about above it: on a phone it can still be read
+    figure = Figure(figsize=(6.4, 0.8 * len(bars) + 1.6), layout="constrained")
     axes = figure.add_subplot()
     bar = goal = spread = None
     for place, (mark, values) in enumerate(reversed(bars)):
-        (goal,) = axes.plot([mark.at_least] * 2, [place - 0.36, place + 0.36], color="black", linewidth=2.5)
+        (goal,) = axes.plot([mark.at_least] * 2, [place - 0.27, place + 0.19], color="black", linewidth=2.5)
         if not values:
             axes.text(1.1, place, "not measured", va="center")
             continue
         middle = median(values)
-        bar = axes.barh(place, middle, height=0.55, color=OURS, alpha=0.75)
+        bar = axes.barh(place, middle, height=0.38, color=OURS, alpha=0.75)
         (spread,) = axes.plot([min(values), max(values)], [place, place], color="#333333", linewidth=1.5)
         axes.annotate(
-            f"{middle:.0f} times" if middle >= 10 else f"{middle:.1f} times",
+            f"{middle:.0f} times" if middle >= 100 else f"{middle:.1f} times",
             (max(middle, *values, mark.at_least), place),
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
         )
-    axes.set_yticks(range(len(bars)), [_described(mark) for mark, _ in reversed(bars)], fontsize=9)
+    for place, (mark, _) in enumerate(reversed(bars)):
+        axes.annotate(
+            _described(mark), (0, place), xycoords=("axes fraction", "data"), xytext=(2, 17), textcoords="offset points"
+        )
+    axes.set_yticks([])
+    axes.set_ylim(-0.45, len(bars) - 0.2)
     axes.set_xscale("log")
     axes.set_xlim(left=1)
     axes.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
     axes.margins(x=0.16)
-    axes.set_xlabel("time of the other library / time of nl-lightning, (1 = equally fast)")
+    axes.set_xlabel("time of the other library / time of nl-lightning (1: equally fast)")
     axes.spines[["top", "right"]].set_visible(False)
     handles = {"median of alternating runs": bar, "lowest to highest": spread, "goal": goal}
     drawn = [(handle, label) for label, handle in handles.items() if handle is not None]
-    figure.legend(*map(list, zip(*drawn, strict=True)), loc="outside lower right", ncols=3, frameon=False, fontsize=9)
+    figure.legend(*map(list, zip(*drawn, strict=True)), loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle("Speed of nl-lightning compared with other bandit libraries", x=0.01, ha="left")
     return figure
 
 
 def _described(mark: Mark) -> str:
     work, descent, _ = mark.title.partition(", gradient descent")
-    how = ", with the paper's gradient descent" if descent else ""
-    return f"{_WORDS.get(work, work)}{how}\ncompared with {mark.theirs}"
+    how = ", gradient descent" if descent else ""
+    return f"{_WORDS.get(work, work)}{how}: {mark.theirs}"
 
 
 def _growth(growth: dict[str, Any]) -> Figure:
@@ -84,6 +90,8 @@ def _growth(growth: dict[str, Any]) -> Figure:
     runs, memory, log = figure.subplots(1, 3)
     runs.set(title="Time of an online run", xlabel="rounds", ylabel="seconds", xscale="log", yscale="log")
     _lines(runs, growth["online"], "rounds", lambda point: point["seconds"])
+    # room for the legend
+    runs.set_ylim(top=4 * runs.get_ylim()[1])
     _lines(memory, {"NeuralLog-UCB-2": growth["long"]}, "rounds", lambda point: point["memory"] / 1e6)
     memory.set(title="Memory of nl-lightning in a long run", xlabel="rounds", ylabel="peak memory, MB")
     log.set(

@@ -24,14 +24,15 @@ from nl_lightning import AGENTS, BanditData, Greedy, LogisticUCB1, NeuralLogUCB2
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.statistics import interval
 from nl_lightning.environments import Environment, Synthetic
+from nl_lightning.reporting.palette import AGENT_COLOURS, GREY
 from replay.protocol.events import CandidateEvents, ReplaySettings
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "own_clicks"))
 import simulate  # noqa: E402
 
-# The colours of Okabe and Ito, which people with any colour vision can tell apart.
-COLOURS = ("#000000", "#56B4E9", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#767676")
+SIZE, DPI, FONT = (6, 8), 120, 10.5
+"""Narrow and with large letters, so that it can be read on a phone."""
 
 
 class Regret(RoundCallback):
@@ -60,7 +61,7 @@ def fit(agent: Agent, environment: Environment, rounds: int) -> Regret:
 
 def draw_regret(axes: plt.Axes, rounds: int, seeds: int) -> None:
     ends = []
-    for name, colour in zip(AGENTS, COLOURS, strict=True):
+    for name, colour in AGENT_COLOURS.items():
         regret = fit(AGENTS[name](dim=20, replicas=seeds), Synthetic("h1"), rounds)
         band = interval(torch.cat(regret.parts, dim=1).cumsum(1).numpy())
         t = np.arange(1, rounds + 1)
@@ -69,7 +70,7 @@ def draw_regret(axes: plt.Axes, rounds: int, seeds: int) -> None:
         ends.append((float(band.mean[-1]), name, colour))
     values = sorted(ends)
     # labels in the order of the curves, apart from each other and as close to their ends as that allows
-    space = 0.062 * axes.get_ylim()[1]
+    space = 0.068 * axes.get_ylim()[1]
     places = [value for value, *_ in values]
     for _ in range(200):
         for low in range(len(places) - 1):
@@ -77,10 +78,14 @@ def draw_regret(axes: plt.Axes, rounds: int, seeds: int) -> None:
             if short > 0:
                 places[low], places[low + 1] = places[low] - short / 2, places[low + 1] + short / 2
     for (value, name, colour), place in zip(values, places, strict=True):
-        axes.plot([rounds, rounds * 1.035], [value, place], color=colour, linewidth=0.7, clip_on=False)
-        axes.text(rounds * 1.045, place, f"{name}  {value:.0f}", color=colour, fontsize=10, va="center")
+        # the line has the colour; letters in it would be too pale to read
+        axes.plot(
+            [rounds, rounds * 1.06, rounds * 1.1], [value, place, place], color=colour, linewidth=1.6, clip_on=False
+        )
+        axes.text(rounds * 1.12, place, f"{name} {value:.0f}", fontsize=FONT, va="center")
     axes.set(xlim=(0, rounds), ylim=(0, None), xlabel="round", ylabel="cumulative regret")
-    axes.set_title(f"Learning: the paper's h1, {seeds} seeds, 96% bands", fontsize=11.5, loc="left")
+    axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= rounds][::2])
+    axes.set_title(f"Learning: the paper's h1, {seeds} seeds, 96% bands", fontsize=FONT + 1, loc="left", x=-0.17)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -117,7 +122,7 @@ def estimates(directory: Path, rows: int) -> pd.DataFrame:
 def draw_estimates(axes: plt.Axes, found: pd.DataFrame, rows: int) -> None:
     place = np.arange(len(found))[::-1]
     spread = np.stack([found["value"] - found["low"], found["high"] - found["value"]])
-    colours = [dict(zip(AGENTS, COLOURS, strict=True)).get(name, "#767676") for name in found.index]
+    colours = [AGENT_COLOURS.get(name, GREY) for name in found.index]
     for i, colour in enumerate(colours):
         value, end = found["value"].iloc[i], spread[:, [i]]
         axes.errorbar(value, place[i], xerr=end, fmt="o", color=colour, capsize=4, linewidth=2, markersize=7)
@@ -133,17 +138,16 @@ def draw_estimates(axes: plt.Axes, found: pd.DataFrame, rows: int) -> None:
         zorder=5,
     )
     beside = axes.get_yaxis_transform()
-    head = {"fontsize": 9, "color": "0.35", "va": "center", "transform": beside}
-    axes.text(1.06, len(found) - 0.4, "SNIPS (95% interval)", **head)
-    axes.text(1.72, len(found) - 0.4, "truth", **head)
-    for i, (_, row) in enumerate(found.iterrows()):
-        text = f"{row['value']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
-        axes.text(1.06, place[i], text, fontsize=10, va="center", transform=beside)
-        axes.text(1.72, place[i], f"{row['true']:.3f}", fontsize=10, va="center", transform=beside)
+    columns = {1.05: ("SNIPS", found["value"]), 1.31: ("truth", found["true"])}
+    for x, (head, values) in columns.items():
+        axes.text(x, len(found) - 0.4, head, fontsize=FONT - 0.5, color="0.35", va="center", transform=beside)
+        for i, value in enumerate(values):
+            axes.text(x, place[i], f"{value:.3f}", fontsize=FONT, va="center", transform=beside)
     axes.set_yticks(place, list(found.index))
     axes.set(ylim=(-0.6, len(found) - 0.2), xlabel="click rate")
-    axes.set_title(f"Replay: click rates from a log of {rows:,} events", fontsize=11.5, loc="left")
-    axes.legend(loc="upper right", frameon=False, fontsize=9)
+    title = f"Replay: click rates from a log of {rows:,} events, 95% intervals"
+    axes.set_title(title, fontsize=FONT + 1, loc="left", x=-0.52)
+    axes.legend(loc="lower left", frameon=False, fontsize=FONT - 0.5, handletextpad=0.1)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", alpha=0.3)
 
@@ -157,14 +161,15 @@ def main() -> None:
     options = parser.parse_args()
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", ".*does not have many workers")
-    figure = plt.figure(figsize=(10, 7.6))
-    upper, lower = figure.add_axes((0.075, 0.56, 0.7, 0.4)), figure.add_axes((0.165, 0.075, 0.43, 0.36))
+    plt.rcParams["font.size"] = FONT
+    figure = plt.figure(figsize=SIZE)
+    upper, lower = figure.add_axes((0.105, 0.565, 0.53, 0.395)), figure.add_axes((0.265, 0.07, 0.475, 0.375))
     draw_regret(upper, options.rounds, options.seeds)
     with tempfile.TemporaryDirectory() as directory:
         found = estimates(Path(directory), options.rows)
     print(found.to_string(float_format="{:.4f}".format))
     draw_estimates(lower, found, options.rows)
-    figure.savefig(options.out, dpi=110)
+    figure.savefig(options.out, dpi=DPI)
     print(f"Picture: {options.out}")
 
 

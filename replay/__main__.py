@@ -55,6 +55,13 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpF
         unset = action.default is None or action.default is False or action.default == []
         return action.help if unset else super()._get_help_string(action)
 
+    def _format_action(self, action: argparse.Action) -> str:
+        """The commands stand at once below their head, without a line for what they are called in messages."""
+        text = super()._format_action(action)
+        if isinstance(action, argparse._SubParsersAction):
+            text = "".join(line.removeprefix("  ") for line in text.splitlines(keepends=True)[1:])
+        return text
+
 
 if __name__ == "__main__":
     main()

@@ -42,4 +42,6 @@ def _formula(found: re.Match[str]) -> str:
     # a prime is an operator, and the bars of a norm do not grow
     formula = formula.replace("<mi>&#x02032;</mi>", "<mo>&#x02032;</mo>")
     formula = formula.replace("<mo>&#x02016;</mo>", '<mo stretchy="false" lspace="0" rspace="0">&#x02016;</mo>')
+    # a strut: without it the sign of a root hangs below the line where what is under it is low, such as a kappa
+    formula = formula.replace("<msqrt>", '<msqrt><mspace width="0" height="0.7em" depth="0.15em" />')
     return f'<{tag} class="math">{formula}</{tag}>'

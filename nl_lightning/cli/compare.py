@@ -118,7 +118,7 @@ def _parser() -> OneLineParser:
         metavar="AGENT",
         help="agent that the others are compared with; default: Greedy if it is among them, or else the first",
     )
-    parser.add_argument("--dir", type=Path, default=Path("runs"), help="directory of all runs")
+    parser.add_argument("--dir", type=Path, default=Path("runs"), help="directory of all runs; default: runs")
     parser.add_argument("--name", help="name of the comparison; default: the config's file name")
     parser.add_argument(
         "--id", help="id of the comparison; default: the time of its start. The id of an earlier one resumes it."

@@ -79,14 +79,16 @@ def _no_option(found: re.Match[str], key: str, path: str | None, error: ParserEr
     name = found[1].partition("=")[0].lstrip("-")
     if not key:
         argument = found[1] if "unrecognized" in found[0] else f"--{name}"
-        return plain_key(name), no_option(argument, error.options, error.command)
+        # the parser learns the settings of an agent from the class that is chosen
+        settings = [f"--model.{each}" for each in _settings("nl_lightning.NeuralLogUCB2")]
+        return plain_key(name), no_option(argument, [*error.options, *settings], error.command)
     whole = plain_key(f"{key}.{name}")
     inner = re.search(r"is not accepted\. Got value: Namespace\(class_path='([^']+)'", str(error))
     path = inner[1] if inner else path
     known = _settings(path) if path else []
     of = f" of {path.rpartition('.')[2]}" if path else ""
-    settings = f" Its settings: {', '.join(known)}." if known else ""
-    return whole, f"there is no option --{whole}{of}.{suggest(name.partition('.')[0], [*known, 'init_args'])}{settings}"
+    listed = f" Its settings: {', '.join(known)}." if known else ""
+    return whole, f"there is no option --{whole}{of}.{suggest(name.partition('.')[0], [*known, 'init_args'])}{listed}"
 
 
 def _no_class(found: re.Match[str], key: str, path: str | None, error: ParserError) -> tuple[str, str]:

@@ -26,13 +26,17 @@ def program(package: str) -> str:
 def suggest(name: str, known: Iterable[str]) -> str:
     """``" Did you mean X?"`` with the known name that is closest, or nothing where none is close.
 
-    Of dotted names only those of the same group are compared, by their last part: all of a group are alike.
+    Of dotted names only those of the same group are compared, by their last part: all of a group are alike. A name
+    without a group may also be all but exactly the last part of one that has a group.
     """
     group, _, last = name.lower().lstrip("-").rpartition(".")
     names = {each.lower().lstrip("-"): each for each in known}
     same = {each.rpartition(".")[2]: each for each in names if each.rpartition(".")[0] == group}
-    found = get_close_matches(last, same, n=1, cutoff=0.65)
-    return f" Did you mean {names[same[found[0]]]}?" if found else ""
+    grouped = {} if group else {each.rpartition(".")[2]: each for each in reversed(names) if "." in each}
+    for choice, cutoff in ((same, 0.9), (grouped, 0.9), (same, 0.65)):
+        if found := get_close_matches(last, choice, n=1, cutoff=cutoff):
+            return f" Did you mean {names[choice[found[0]]]}?"
+    return ""
 
 
 def no_option(argument: str, options: Iterable[str], program: str) -> str:
@@ -66,6 +70,11 @@ class OneLineParser(argparse.ArgumentParser):
             name, kind, given = found.groups()
             return f"{name} must be a {'whole ' if kind == 'int' else ''}number, got {given}."
         if found := re.match(r"the following arguments are required: (.*)$", message):
+            if found[1] == "COMMAND":
+                known = [
+                    name for action in self._actions if action.metavar == "COMMAND" for name in action.choices or ()
+                ]
+                return f"a command is needed. The commands: {', '.join(known)}. More with --help."
             verb = "are" if "," in found[1] else "is"
             return f"{found[1]} {verb} needed. What a command takes: {self.prog} --help."
         return message[:1].lower() + message[1:] + "."

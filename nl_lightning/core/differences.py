@@ -149,7 +149,8 @@ def untold(baseline: str, rows: Sequence[tuple[str, dict[str, Any]]], measure: s
     names = [name for name, row in rows if row["verdict"] == "cannot tell"]
     if not names:
         return []
-    start = f"{_listed(names)} cannot be told apart from {baseline}"
+    every = len(names) == len(rows) > 2
+    start = f"{'None of them can' if every else f'{_listed(names)} cannot'} be told apart from {baseline}"
     known = [row for name, row in rows if name in names and row["effect"] is not None]
     unit = "seeds" if "seeds" in rows[0][1] else "events"
     if not known:

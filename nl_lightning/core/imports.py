@@ -31,7 +31,7 @@ def import_class(path: Any, base: Any, setting: str, names: Iterable[str] = (), 
         except Exception as error:
             # The user's module may raise anything.
             reason = f"{type(error).__name__}: {error}"
-            raise InputError(f"{expected}; {path!r} cannot be imported ({reason}).") from error
+            raise InputError(f"{expected}; {path!r} cannot be imported ({reason}).{_meant(module, name)}") from error
     if instances and isinstance(found, base):
         return found
     if not (isinstance(found, type) and issubclass(found, base)):
@@ -47,7 +47,8 @@ def import_callable(path: str, setting: str, example: str = "my_module.MyClass")
         found = getattr(import_module(module), name)
     except Exception as error:
         # The user's module may raise anything.
-        raise InputError(f"{expected}; {path!r} cannot be imported ({type(error).__name__}: {error}).") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"{expected}; {path!r} cannot be imported ({reason}).{_meant(module, name)}") from error
     if not callable(found):
         raise InputError(f"{expected}; {path!r} is a {type(found).__name__}.")
     return found
@@ -80,6 +81,12 @@ def as_new_as(instance: object, name: str, *others: str) -> bool:
         return next(place for place, kind in enumerate(order) if attribute in vars(kind))
 
     return all(definer(name) <= definer(other) for other in others)
+
+
+def _meant(module: str, name: str) -> str:
+    """What a name that a module does not have was probably meant to be."""
+    known = vars(sys.modules[module]) if module in sys.modules else ()
+    return suggest(name, (each for each in known if not each.startswith("_")))
 
 
 def _either(options: list[str]) -> str:

@@ -18,6 +18,18 @@ from nl_lightning.environments.learner_value import EventRecord, LearnerValue
 __all__ = ["ChunkedSimulation", "Deal", "Environment", "LoggedEnvironment", "Simulation"]
 
 
+class _Unset:
+    """Stands for an attribute that a subclass or an instance must have of its own."""
+
+    def __get__(self, instance: "Environment | None", owner: type) -> Any:
+        if instance is None:
+            return self
+        raise InputError(
+            f"{owner.__name__} has no dim. Set it to the number of features of an arm: dim = 20 in the class, or "
+            "self.dim = 20 in its __init__."
+        )
+
+
 class Environment(ABC):
     """Where an agent's rounds come from: a ``Simulation`` or a ``LoggedEnvironment``."""
 
@@ -68,6 +80,10 @@ class Environment(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
         """Continue from a state; where rounds are a function of their number, there is nothing to do."""
+
+
+# Not in the class, where the reference would show it as a default.
+Environment.dim = _Unset()  # type: ignore[assignment]
 
 
 class Simulation(Environment):

@@ -39,7 +39,7 @@ class Classification(ChunkedSimulation):
         seed: seed of the problem (the values of mushroom's categories; the other data sets have none). With one
             number, all replicas have the same problem; with a list, each has its own. If left out, a problem has the
             seed of its replica.
-        noise_seed: seed of the rounds (the order of rows), given in the same way.
+        noise_seed: seed of the rounds (the order of rows), one number or a list, as for ``seed``.
         scaling: what has its smallest number at -1 and its largest at 1: every column, or every row's vector. The
             paper's formula allows both. mushroom has categories, and is not scaled.
     """

@@ -43,7 +43,7 @@ class Synthetic(ChunkedSimulation):
         pool: number of vectors that arms are drawn from; 10, 50, 10000 give low, medium, high effective dimension.
         seed: seed of the problem (parameters and pool). With one number, all replicas have the same problem; with a
             list, each has its own. If left out, a problem has the seed of its replica.
-        noise_seed: seed of the rounds (which arms, which clicks), given in the same way.
+        noise_seed: seed of the rounds (which arms, which clicks), one number or a list, as for ``seed``.
         norm: length that every vector is scaled to, 1 in the paper's theory; left out, they stay as drawn.
     """
 

@@ -30,6 +30,9 @@ def check_module(module: nn.Module, dim: int) -> None:
             raise
         except Exception as error:
             # the user's module may raise anything
+            if any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in trial.modules()):
+                # which refuses a batch of one sample
+                raise InputError(_mixing(name)) from error
             raise InputError(
                 f"network: {name} must map features (N, {dim}) to (N,) or (N, 1), each sample by itself; it failed "
                 f"({type(error).__name__}: {first_line(error)})."
@@ -42,17 +45,21 @@ def check_module(module: nn.Module, dim: int) -> None:
             "finite for all features (a division by a norm needs a small number beside it)."
         )
     if not torch.allclose(together, alone, rtol=1e-3, atol=1e-5):
-        raise InputError(
-            f"network: {name} mixes the samples of a batch (as BatchNorm does), so that what it says of an arm "
-            "would depend on the others, or draws random numbers outside of torch.nn.Dropout. Use LayerNorm and "
-            "torch.nn.Dropout, or none."
-        )
+        raise InputError(_mixing(name))
     for key, values in trial.named_buffers():
         if not torch.equal(values, before[key]):
             raise InputError(
                 f"network: {name} changes its buffer {key} when it is called, so that what it says of an arm would "
                 "depend on the calls before; take layers without running statistics."
             )
+
+
+def _mixing(name: str) -> str:
+    return (
+        f"network: {name} mixes the samples of a batch (as BatchNorm does), so that what it says of an arm "
+        "would depend on the others, or draws random numbers outside of torch.nn.Dropout. Use LayerNorm and "
+        "torch.nn.Dropout, or none."
+    )
 
 
 def trial_samples(dim: int) -> Tensor:

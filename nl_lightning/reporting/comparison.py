@@ -88,17 +88,18 @@ def _table(contenders: Sequence[Contender], differences: Differences, measure: M
     valued = any(each.valued for each in contenders)
     seeds = sorted({len(row["replicas"]) for row in rows})
     every = f", {_seeds(seeds[0])} each" if len(seeds) == 1 else ""
-    table = Table(title=f"The agents, each with its best setting{every}", title_justify="left")
+    best = any(len(each.run.summary["over_replicas"]) > 1 for each in contenders)
+    table = Table(title=f"Agents{', each with its best setting' if best else ''}{every}", title_justify="left")
     counted = [] if measure is REGRET else ["clicks of\naccepted"]
     what = "value over\nall events" if valued else measure.name.replace("ctr", "CTR")
     heads = ["agent", *(["seeds"] if len(seeds) > 1 else []), *counted, what, f"{rows[0]['level']:.0%} interval"]
     compared = next((row for row in differences.rows if row is not None), None)
     if compared is not None:
         base = contenders[differences.baseline].label
-        heads += [f"minus {base}\n{100 * compared['level']:.4g}% interval", ""]
+        heads += [f"minus {base}\n{100 * compared['level']:.4g}% interval", "verdict"]
     heads += ["diverged"] if any(row["diverged"] for row in rows) else []
     for head in heads:
-        table.add_column(head, justify="left" if head in ("agent", "") else "right", no_wrap=head == "agent")
+        table.add_column(head, justify="left" if head in ("agent", "verdict") else "right", no_wrap=head == "agent")
     for each, difference in zip(contenders, differences.rows, strict=True):
         row, summary = each.row, each.run.summary
         cells = [each.label + ("" if summary["finished"] else " *")]

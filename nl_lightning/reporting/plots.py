@@ -72,7 +72,9 @@ def draw_comparison(
     log: Mapping[str, Any] | None,
     path: Path,
 ) -> None:
-    """Mean curves with their names at their ends and, beside them, the final numbers with their intervals.
+    """Mean curves with their names at their ends and, below them, the final numbers with their intervals.
+
+    The picture is narrow and its letters are large, so that it can be read on a phone.
 
     Args:
         curves: the agents' curves; an agent without one has none of its seeds left.
@@ -84,38 +86,37 @@ def draw_comparison(
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, max(4.2, 1.6 + 0.42 * len(estimates))), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
-    _curves(left, curves, measure, log, banded=False)
-    _end_labels(left, curves, log)
+    heights = [4.0, 1.0 + 0.34 * len(estimates)]
+    figure = Figure(figsize=(7, 0.4 + sum(heights)), layout="constrained")
+    upper, lower = figure.subplots(2, 1, height_ratios=heights)
+    _curves(upper, curves, measure, log, banded=False)
+    _end_labels(upper, curves, log)
     until = ", until the first seed ends" if log else ""
-    left.set_title(f"mean over seeds{until}", fontsize="medium", loc="left")
+    upper.set_title(f"mean over seeds{until}", fontsize="medium", loc="left")
     styles = style_numbers([estimate.agent for estimate in estimates])
     for place, (estimate, (colour, _)) in enumerate(zip(reversed(estimates), reversed(styles), strict=True)):
         if estimate.value is not None:
             if estimate.low is not None and estimate.high is not None:
-                right.plot([estimate.low, estimate.high], [place] * 2, color=COLOURS[colour], linewidth=2.5)
-            right.plot(estimate.value, place, "o", color=COLOURS[colour], markersize=7)
+                lower.plot([estimate.low, estimate.high], [place] * 2, color=COLOURS[colour], linewidth=2.5)
+            lower.plot(estimate.value, place, "o", color=COLOURS[colour], markersize=7)
         words = "diverged" if estimate.value is None else estimate.verdict
-        right.annotate(words, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize="small")
-    right.set_yticks(range(len(estimates)), [estimate.agent for estimate in reversed(estimates)])
-    right.set_ylim(-0.6, len(estimates) - 0.4)
+        lower.annotate(words, (1.02, place), xycoords=("axes fraction", "data"), va="center")
+    lower.set_yticks(range(len(estimates)), [estimate.agent for estimate in reversed(estimates)])
+    lower.set_ylim(-0.6, len(estimates) - 0.4)
     if log:
-        right.axvline(log["ctr"], linestyle="--", color=GREY, linewidth=1.2)
-        right.annotate(
+        lower.axvline(log["ctr"], linestyle="--", color=GREY, linewidth=1.2)
+        lower.annotate(
             _POLICY, (log["ctr"], 1), xycoords=("data", "axes fraction"), xytext=(4, -4), textcoords="offset points",
-            va="top", fontsize="x-small", color=GREY,
+            va="top", fontsize="small", color=GREY,
         )  # fmt: skip
     if measure is CTR:
-        right.set_xlim(left=0)
-    right.locator_params(axis="x", nbins=6)
-    right.set_title(title[1], fontsize="medium", loc="left")
-    right.annotate(
-        title[2], (1.02, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize="small"
-    )
-    right.set_xlabel("click rate" if measure is CTR else f"final {measure.text}")
-    right.grid(alpha=0.3, axis="x")
-    right.spines[["top", "right"]].set_visible(False)
+        lower.set_xlim(left=0)
+    lower.locator_params(axis="x", nbins=6)
+    lower.set_title(title[1], fontsize="medium", loc="left")
+    lower.annotate(title[2], (1.02, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points")
+    lower.set_xlabel("click rate" if measure is CTR else f"final {measure.text}")
+    lower.grid(alpha=0.3, axis="x")
+    lower.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title[0], fontsize="large", x=0.01, ha="left")
     figure.savefig(path, dpi=150)
 
@@ -153,22 +154,22 @@ def _end_labels(axes: "Axes", curves: Sequence[Curve], log: Mapping[str, Any] | 
     if log:
         ends.append((last * log["ctr"], last, _POLICY, GREY))
     ends.sort()
-    heights = spread([end[0] / top for end in ends], 0.055)
-    for (value, t, label, shade), height in zip(ends, heights, strict=True):
+    places = spread([end[0] / top for end in ends], 0.055)
+    for (value, t, label, shade), height in zip(ends, places, strict=True):
         axes.annotate(
             label,
             (t, value),
             xytext=(1.03, height),
             textcoords="axes fraction",
             va="center",
-            fontsize="small",
-            color=shade,
+            # letters in a light colour would be too pale to read
+            color="black",
             annotation_clip=False,
             arrowprops={
                 "arrowstyle": "-",
                 "color": shade,
-                "linewidth": 0.7,
-                "alpha": 0.7,
+                "linewidth": 1.5,
+                "linestyle": ":",
                 "relpos": (0, 0.5),
                 "shrinkA": 1,
                 "shrinkB": 0,

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from nl_lightning.core.rejections import fate_of_events
 from nl_lightning.core.replicas import SETTINGS
 from nl_lightning.core.statistics import CLICK_LEVEL
 from nl_lightning.reporting.curves import SHOWN
@@ -46,19 +47,17 @@ def notes(summary: dict[str, Any]) -> list[str]:
         return []
     counted = [replica for replica in summary["replicas"] if replica["diverged_at"] is None] or summary["replicas"]
 
-    def mean(values: Iterable[float]) -> str:
-        return f"{np.mean(list(values)):,.0f}"
+    def mean(values: Iterable[float]) -> float:
+        return float(np.mean(list(values)))
 
-    reasons = [f"{mean(r['rejected'][why] for r in counted)} {why}" for why in counted[0]["rejected"]]
-    seen, accepted = (mean(r[name] for r in counted) for name in ("seen", "accepted"))
-    lines = [
-        f"Events of a replica: {seen} seen, {accepted} accepted; rejected: {', '.join(reasons)}, "
-        f"{log['bad_rows']:,} bad rows."
-    ]
+    rejected = {why: mean(r["rejected"][why] for r in counted) for why in counted[0]["rejected"]}
+    fate = fate_of_events(mean(r["seen"] for r in counted), mean(r["accepted"] for r in counted), rejected)
+    skipped = f" {log['bad_rows']:,} damaged rows were skipped when the log was converted." if log["bad_rows"] else ""
+    lines = [f"Of a replica: {fate}.{skipped}"]
     if summary["candidates"] == "affinity":
         lines.append(
-            "candidates: affinity shows sets that depend on the logged item, so that this CTR is that of no single "
-            "policy; uniform and all are unbiased."
+            "With candidates: affinity the sets that are shown depend on the logged item, so this CTR is not that of "
+            "any single policy. With candidates: uniform or all it is unbiased."
         )
     if summary["rejection"] == "biased-match" and not log["uniform"]:
         lines.append("rejection: biased-match on a log that is not uniform favours what the log showed often.")
@@ -77,7 +76,7 @@ def notes(summary: dict[str, Any]) -> list[str]:
     lines.append(
         f"The log has {log['clicks']:,} clicks in {log['events']:,} events (CTR {log['ctr']:.5f}); a replica met "
         f"{clicks:.1f} of them."
-        + (" So few clicks cannot tell agents apart: look at the intervals." if clicks < 100 else "")
+        + (" That is too few to tell agents apart: look at the intervals." if clicks < 100 else "")
     )
     return lines
 
@@ -88,7 +87,7 @@ def _of_best(summary: Mapping[str, Any]) -> str:
 
 def value_columns(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """The columns of the value over all events, where a row has one."""
-    return ["value", f"{CLICK_LEVEL:.0%} interval of it"] if any("value" in row for row in rows) else []
+    return ["value", f"{CLICK_LEVEL:.0%} interval of the value"] if any("value" in row for row in rows) else []
 
 
 def value_cells(row: Mapping[str, Any]) -> tuple[str, str]:

@@ -3,14 +3,17 @@
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.callbacks import ProgressBar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch import Tensor
 
 from nl_lightning.core.statistics import interval
+from nl_lightning.environments import LoggedEnvironment
 from nl_lightning.runs.recorder import Recorder
 from nl_lightning.runs.summary import CTR
 
-__all__ = ["RoundProgressBar"]
+__all__ = ["RoundProgressBar", "standing"]
 
 
 class RoundProgressBar(ProgressBar):
@@ -45,7 +48,7 @@ class RoundProgressBar(ProgressBar):
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
         if self._progress:
             data: Any = trainer.datamodule  # type: ignore[attr-defined]
-            self._progress.update(self._task, completed=data.played, standing=_standing(trainer))
+            self._progress.update(self._task, completed=data.played, standing=standing(trainer))
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._stop()
@@ -59,7 +62,15 @@ class RoundProgressBar(ProgressBar):
             self._progress = None
 
 
-def _standing(trainer: L.Trainer) -> str:
+def _played(trainer: L.Trainer, recorder: Recorder) -> Tensor:
+    """The rounds of every replica in this run: what an agent learned before does not count."""
+    data: Any = trainer.datamodule  # type: ignore[attr-defined]
+    if isinstance(data.environment, LoggedEnvironment):
+        return torch.tensor(data.environment.accepted, device="cpu")
+    return torch.full_like(recorder.clicks, data.played)
+
+
+def standing(trainer: L.Trainer) -> str:
     """The regret so far, or in a replay the CTR."""
     recorder = next((c for c in trainer.callbacks if isinstance(c, Recorder)), None)  # type: ignore[attr-defined]
     if recorder is None or not recorder.recorded:
@@ -74,7 +85,7 @@ def _standing(trainer: L.Trainer) -> str:
         # replicas of other processes continue
         return rest.removeprefix(", ")
     if recorder.measure is CTR:
-        rate = recorder.clicks[alive] / agent.rounds[:own].cpu()[alive].clamp_min(1)
+        rate = recorder.clicks[alive] / _played(trainer, recorder)[:own][alive].clamp_min(1)
         return f"CTR {rate.max() if agent.settings.compared else rate.mean():.4f}{rest}"
     if agent.settings.compared:
         return f"lowest regret {recorder.cumulative[alive].min():.1f}{rest}"

@@ -29,7 +29,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.filesize import decimal
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nl_lightning.core.arguments import program
 from nl_lightning.core.errors import InputError
@@ -105,7 +106,7 @@ def _is_table(source: Path) -> bool:
 @contextmanager
 def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar, as a function to call with the number of bytes done and in total."""
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TextColumn("left"), TimeRemainingColumn())
+    columns = (BarColumn(), DownloadColumn(), TextColumn("left"), TimeRemainingColumn())
     described = TextColumn("{task.description}", markup=False)
     with Progress(described, *columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(name, total=None)
@@ -121,7 +122,7 @@ def _summarise(target: Path) -> None:
     estimated = ", propensities estimated" if log["schema"].get("logging") == "estimated" else ""
     print(
         f"{target}: {statistics.rows:,} rows, {statistics.clicks:,} clicks, CTR {statistics.ctr:.3%}, "
-        f"{skipped['rows']:,} rows skipped, {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB after{estimated}"
+        f"{skipped['rows']:,} rows skipped, {decimal(before)} before, {decimal(after)} after{estimated}"
     )
     for text in skipped["first"]:
         print(f"  skipped {text}")

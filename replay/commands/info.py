@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -51,14 +52,16 @@ def _logs(path: Address) -> list[Address]:
 
 def _lines(path: Address, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     counts = LogStatistics.from_json(log["contents"])
-    yield "policy", log["policy"]
-    yield "campaign", log["campaign"]
+    # a table of one's own has neither
+    if log["policy"] != "unknown":
+        yield "policy", log["policy"]
+        yield "campaign", log["campaign"]
     yield "rows", f"{counts.rows:,}"
     yield "clicks", f"{counts.clicks:,}"
     low, high = wilson(counts.clicks, counts.rows, CLICK_LEVEL)
-    yield "CTR", f"{counts.ctr:.4%} ({CLICK_LEVEL:.0%} interval {low:.4%} to {high:.4%})"
-    yield "logging", "uniform" if counts.uniform else "not uniform, judging by its propensities"
+    yield "CTR", f"{counts.ctr:.3%} ({CLICK_LEVEL:.0%} interval {low:.3%} to {high:.3%})"
     schema = Schema.from_dict(log["schema"], stored=True)
+    yield "logging", "uniform" if counts.uniform else "not uniform, judging by its propensities"
     missing = counts.missing.get(schema.propensity_column, 0)
     if counts.propensity_low is None:
         yield "propensities", "none"
@@ -79,7 +82,7 @@ def _lines(path: Address, log: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     skipped = log.get("skipped", {"rows": 0, "first": []})
     yield "skipped rows", "\n".join([f"{skipped['rows']:,}", *skipped["first"]])
     files = [path / LOG_FILE, path / ITEMS_FILE, *path.glob(EVENTS_FILES)]
-    yield "files", f"{len(files)}, {sum(map(size, files)):,} bytes"
+    yield "size", f"{decimal(sum(map(size, files)))} in {len(files)} files"
 
 
 def _ranges(extremes: Mapping[str, Sequence[float]]) -> str:

@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch.utilities import move_data_to_device
 from torch import Tensor, nn
 
+from nl_lightning.core.rejections import fate_of_events
 from replay.evaluation.description import propensity_notes, replica_estimates, small_sample_note
 from replay.evaluation.differences import DifferenceSums
 from replay.evaluation.evaluate import TrainedAgent, describe
@@ -128,9 +129,9 @@ class PolicyContender(Contender):
         if exact and "world" in log.description:
             row["exact"] = log.description["world"]["ctr"][exact]
         row |= counts
-        reasons = ", ".join(f"{number:,} {why}" for why, number in counts["rejected"].items())
-        accepted = f"{counts['accepted']:,} of {counts['seen']:,} events accepted; rejected: {reasons}."
-        notes = [*policy.notes, accepted]
+        fate = fate_of_events(counts["seen"], counts["accepted"], counts["rejected"])
+        # the logging policy accepts what it logged
+        notes = [*policy.notes, *([f"{fate}."] if counts["accepted"] < counts["seen"] else [])]
         return {"policy": policy.name, "replicas": [row], "notes": [*notes, *small_sample_note([row])]}
 
 

@@ -65,8 +65,8 @@ def estimated_note(log: Log) -> list[str]:
     if log.schema.logging != "estimated":
         return []
     return [
-        f"Propensities are estimated: {LOGGING['estimated']}. IPS and SNIPS are as right as that model is, and the "
-        "intervals do not contain its error."
+        f"{LOGGING['estimated'].capitalize()}. IPS and SNIPS are as right as that model is, and the intervals do not "
+        "contain its error."
     ]
 
 

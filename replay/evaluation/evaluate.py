@@ -13,6 +13,7 @@ from nl_lightning.agents.state import from_checkpoint, stored_name
 from nl_lightning.core.checkpoint import read_checkpoint, restoring
 from nl_lightning.core.differences import plain_number
 from nl_lightning.core.errors import InputError
+from nl_lightning.core.rejections import fate_of_events
 from nl_lightning.core.statistics import CLICK_LEVEL
 from nl_lightning.rollout.data import BanditData
 from replay.evaluation.description import (
@@ -168,11 +169,10 @@ def describe(evaluation: Evaluation, log: Log, settings: ReplaySettings) -> dict
 
 def _notes(result: dict[str, Any], evaluation: Evaluation, log: Log) -> list[str]:
     counted = result["replicas"][0]
-    reasons = ", ".join(f"{number:,} {why}" for why, number in counted["rejected"].items())
-    notes = [
-        f"Replica 0: {counted['accepted']:,} of {counted['seen']:,} events accepted; rejected: {reasons}; "
-        f"{counted['bad_rows']:,} damaged rows were skipped when the log was converted."
-    ]
+    who = "Replica 0: " if len(result["replicas"]) > 1 else ""
+    notes = [f"{who}{fate_of_events(counted['seen'], counted['accepted'], counted['rejected'])}."]
+    if counted["bad_rows"]:
+        notes.append(f"{counted['bad_rows']:,} damaged rows were skipped when the log was converted.")
     diverged = [str(row["replica"]) for row in result["replicas"] if row["diverged_at"]]
     if diverged:
         notes.append(f"TrainNN diverged in replica {', '.join(diverged)}.")
@@ -188,8 +188,8 @@ def _notes(result: dict[str, Any], evaluation: Evaluation, log: Log) -> list[str
         notes.append("The items of this log have other features than those of training; the agent uses the latter.")
     if result["candidates"] == "affinity":
         notes.append(
-            "candidates: affinity always shows the logged item, so these numbers belong to no single policy, and IPS, "
-            "which ignores this, is far too large; uniform and all are unbiased."
+            "With candidates: affinity the logged item is always shown, so these numbers are not those of any single "
+            "policy, and IPS, which ignores this, is far too large. With candidates: uniform or all they are unbiased."
         )
     if "exact" in counted:
         sets = f"the {result['arms']} items of highest affinity" if result["candidates"] == "affinity" else "such sets"

@@ -311,10 +311,15 @@ class FunctionPolicy(Policy):
         except InputError:
             raise
         except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
+            frames = traceback.extract_tb(error.__traceback__)
+            # the last line of the user's own file: what raised may be deep in a library
+            code = getattr(self.function, "__code__", None)
+            own = [each for each in frames if code is not None and each.filename == code.co_filename]
+            place = (own or frames)[-1]
+            columns = f" The columns are {', '.join(map(str, frame.columns))}." if isinstance(error, KeyError) else ""
             raise InputError(
                 f"Policy {self.name} failed on rows {rows.start}:{rows.stop}: {type(error).__name__}: {error} "
-                f"({place.filename}, line {place.lineno})."
+                f"({place.filename}, line {place.lineno}).{columns}"
             ) from error
 
 

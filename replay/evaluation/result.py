@@ -14,7 +14,7 @@ from replay.evaluation.estimators import METRICS
 
 __all__ = ["Result", "differences_table", "estimates_table"]
 
-_WIDTH = 140
+_WIDTH = 100
 """Characters of a line where a result is turned into text."""
 
 
@@ -178,7 +178,7 @@ def differences_table(differences: Differences) -> Table:
     shown = Table(title=title, title_justify="left")
     shown.add_column("policy", overflow="fold")
     exact = ["exact"] if any("exact" in row for row in differences.rows) else []
-    for name in ("difference", "interval", "", "can be seen", *exact):
+    for name in ("difference", "interval", "verdict", "detectable\nat 80% power", *exact):
         shown.add_column(name, justify="right")
     for row in differences.rows:
         of_replica = "" if row["replica"] is None else f", replica {row['replica']}"

@@ -123,7 +123,7 @@ def guess_schema(source: str | Address) -> str:
 
 def _roles(guess: _Guess) -> None:
     reward = guess.pick(_REWARD, lambda column: column.binary)
-    why = "by its name, and all its values are 0 or 1" if reward else ""
+    why = "guessed from its name; all its values are 0 or 1" if reward else ""
     if reward is None:
         reward = _only(guess, lambda column: column.binary)
         why = "the only column of 0 and 1"
@@ -137,17 +137,17 @@ def _roles(guess: _Guess) -> None:
     time = guess.pick(_TIME, lambda column: column.times or column.numbers is not None)
     if time is None:
         time = _only(guess, lambda column: column.times)
-    _say(guess, "action", action, "the logged action: by its name", "the column of the action that was shown")
+    _say(guess, "action", action, "the logged action, guessed from its name", "the column of the action that was shown")
     _say(guess, "reward", reward, why, "a column of 0 and 1 (or false and true)")
     if propensity:
-        _say(guess, "propensity", propensity, "by its name, and all its values are in (0, 1]", "")
+        _say(guess, "propensity", propensity, "guessed from its name; all its values are in (0, 1]", "")
     else:
         guess.say("# There is no column of propensities, the probability with which the logged action was shown:")
         guess.say("# numbers above 0 and up to 1. If there is one, name it here (propensity: COLUMN) and remove the")
         guess.say("# next line. If every action was equally likely, write `uniform`.")
         guess.say("logging: estimated", "a model of action given context; results say so")
     if time:
-        _say(guess, "timestamp", time, "times" if time.times else "by its name: Unix seconds?", "")
+        _say(guess, "timestamp", time, "times" if time.times else "guessed from its name: Unix seconds?", "")
     if listed:
         _say(guess, "candidates", listed, "lists of the actions that could have been shown", "")
 
@@ -203,9 +203,9 @@ def _context(guess: _Guess, rows: int) -> None:
             guess.say(f"    - {_quoted(column.name)}")
     for column, why in left:
         guess.say(f"# left out: {_comment(column.name) or '(no name)'} ({why})")
-    guess.say("# If there is a table of what is known of the actions, with one row per action, add:")
+    guess.say("# If you have a table that describes the actions, with one row per action, add:")
     guess.say("# actions:\n#   table: items.csv\n#   key: COLUMN\n#   numeric: [COLUMN]\n#   categorical: [COLUMN]")
-    guess.say("# Columns that policies and reports may use, and agents do not see:\n# keep: [COLUMN]")
+    guess.say("# Columns for policies and reports, which agents do not see:\n# keep: [COLUMN]")
 
 
 def _say(guess: _Guess, role: str, column: _Column | None, why: str, missing: str) -> None:
@@ -215,7 +215,7 @@ def _say(guess: _Guess, role: str, column: _Column | None, why: str, missing: st
         guess.say(f"# Add a line `{role}: COLUMN` with one of {names}; the schema cannot be used without it.")
         return
     example = shown(column.values, int(np.flatnonzero(column.values.is_valid().to_numpy(zero_copy_only=False))[0]))
-    guess.say(f"{role}: {_quoted(column.name)}", _comment(f"{why}; such as {example}"))
+    guess.say(f"{role}: {_quoted(column.name)}", _comment(f"{why}; for example {example}"))
 
 
 def _only(guess: _Guess, fits: Callable[[_Column], bool]) -> _Column | None:

@@ -141,6 +141,9 @@ def test_help_shows_a_class_of_ones_own(
         (["compare", "--config=h1", "--agents", "NeuralLogUCB3"], "Did you mean NeuralLogUCB2?"),
         (["compare", "--config=h1", "--agent", "NCBFUCB"], "Did you mean --agents?"),
         (["diagnose", "--config=h1", "--round=3"], "Did you mean --rounds?"),
+        (["fit", "--config=h1", "--round=3"], "Did you mean --data.rounds?"),
+        (["fit", "--config=h1", "--seed=3"], "Did you mean --model.seed?"),
+        (["fit", "--config=h1", "--modle=Greedy"], "Did you mean --model?"),
     ],
 )
 def test_a_wrong_name_says_what_was_meant(

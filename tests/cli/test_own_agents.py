@@ -72,7 +72,7 @@ def test_own_agents_are_compared_with_those_of_the_paper(capsys: pytest.CaptureF
     main(["compare", H1, "--agents", *agents, "--id=x", *TINY])
     expected = ["NCBF-UCB", "NeuralLog-UCB-2", "Nameless", "Bold-UCB"]
     assert names("runs/h1-x") == expected
-    table = capsys.readouterr().out.split("The agents, each with its best setting")[1]
+    table = capsys.readouterr().out.split("Agents, ")[1]
     assert sorted(expected, key=table.index) == expected
     made = {path.name for path in Path("runs/h1-x").iterdir() if path.is_dir()}
     assert made == {"NCBFUCB", "NeuralLogUCB2", "Nameless", "Bold"}
@@ -100,6 +100,7 @@ def test_own_agents_are_compared_with_those_of_the_paper(capsys: pytest.CaptureF
             "my_agents.Missing",
             "'my_agents.Missing' cannot be imported (AttributeError: ",
         ),
+        ("my_agents.Bould", "has no attribute 'Bould'). Did you mean Bold?"),
         ("my_agents.Stranger", "'my_agents.Stranger' is no subclass of Agent"),
         ("my_agents.number", "'my_agents.number' is no subclass of Agent"),
     ],

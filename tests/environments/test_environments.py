@@ -10,7 +10,7 @@ from scipy import stats
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.link import mu, slope
 from nl_lightning.core.rng import Stream, generator
-from nl_lightning.environments import ChunkedSimulation, Deal, Synthetic
+from nl_lightning.environments import ChunkedSimulation, Deal, Simulation, Synthetic
 from nl_lightning.environments.synthetic import FUNCTIONS, different
 
 
@@ -148,3 +148,15 @@ def test_what_an_environment_deals_is_checked(change: dict[str, torch.Tensor], t
     environment.prepare([0], torch.empty(0))
     with pytest.raises(InputError, match=text):
         environment.deal(0, 5)
+
+
+def test_an_environment_without_dim_says_so() -> None:
+    class Nameless(Simulation):
+        def deal(self, start: int, count: int) -> Deal:
+            raise NotImplementedError
+
+    with pytest.raises(InputError, match="Nameless has no dim. Set it to the number of features"):
+        _ = Nameless().dim
+    made = Nameless()
+    made.dim = 3
+    assert made.dim == 3

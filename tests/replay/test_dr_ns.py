@@ -214,7 +214,7 @@ def test_resume_is_bit_for_bit(logs: dict[str, Log], tmp_path: Path) -> None:
     assert 0 < row["value_low"] < row["value"] < row["value_high"] < 1
     told = "\n".join(notes(whole))
     assert "doubly robust estimate" in told
-    assert [column.header for column in table(whole).columns][-3:] == ["value", "95% interval of it", "diverged"]
+    assert [column.header for column in table(whole).columns][-3:] == ["value", "95% interval of the value", "diverged"]
 
 
 def test_the_lowest_of_q_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:

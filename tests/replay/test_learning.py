@@ -333,7 +333,7 @@ def test_replicas_that_accept_nothing_have_a_result(tmp_path: Path) -> None:
     assert summary["over_replicas"][0]["ctr"] is None
     assert [r["rejected"]["another arm chosen"] for r in summary["replicas"]] == [2, 2]
     assert "-" in str(report.estimate(summary["over_replicas"][0], CTR))
-    assert any("0 accepted" in note for note in report.notes(summary))
+    assert any("0 of 2 events accepted" in note for note in report.notes(summary))
 
 
 def test_what_a_propensity_floor_does_is_said(logs: dict[str, Log], tmp_path: Path) -> None:

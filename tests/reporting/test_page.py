@@ -241,7 +241,7 @@ def test_the_head_says_versions_and_what_is_unfinished(runs: Path, data: dict[st
     assert not stopped["finished"]
     notes = " ".join(section(data, "ctr")["notes"])
     assert "understate the uncertainty" in notes
-    assert "no single policy" in notes
+    assert "any single policy" in notes
     assert "38 clicks in 10,000 events" in notes
     assert section(data, "ctr")["problems"][0]["log"] == 0.0038
     assert section(data, "regret")["notes"] == []

@@ -50,10 +50,10 @@ def test_the_help_of_a_command_explains(name: str, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "COMMAND is needed"),
+        ([], "a command is needed. The commands: schema, convert, "),
         (["nosuch"], "there is no command nosuch. The commands: schema, convert, simulate, info, evaluate, power."),
         (["convrt"], "Did you mean convert?"),
-        (["--nosuch"], "COMMAND is needed"),
+        (["--nosuch"], "a command is needed"),
         (["info"], "LOG is needed. What a command takes: python -m replay info --help."),
         (["info", "x", "--nosuch"], "there is no option --nosuch. All of them: python -m replay info --help."),
         (["evaluate", "--polcy=logged"], "Did you mean --policy? All of them: python -m replay evaluate --help."),

@@ -244,9 +244,9 @@ def test_info_shows_what_a_log_holds(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "skipped all.csv:3: click is x" in capsys.readouterr().out
     command(info, tmp_path / "log")
     low, high = binomtest(2, 3).proportion_ci(method="wilson")
-    ends = f"{low:.4%} to {high:.4%}"
+    ends = f"{low:.3%} to {high:.3%}"
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    for words in ("policy [/x]", "rows 3", "clicks 2", f"66.6667% (95% interval {ends})", "not uniform"):
+    for words in ("policy [/x]", "rows 3", "clicks 2", f"66.667% (95% interval {ends})", "not uniform"):
         assert words in shown
     for words in ("0.25 to 0.25, 1 missing", "propensity_score: 1", "not in order", "1 all.csv:3: click"):
         assert words in shown
