@@ -318,9 +318,7 @@ class ReplayLog(LoggedEnvironment):
 
     def advance(self, passed: Sequence[int], accepted: Sequence[int]) -> None:
         for replica, (events, matches) in enumerate(zip(passed, accepted, strict=True)):
-            place = self._places[replica]
-            place.accepted += matches
-            place.advance(events, partial(self._group, replica))
+            self._places[replica].advance(events, matches, partial(self._group, replica))
 
     def _group(self, replica: int, number: int) -> CandidateGroup:
         """The events of a row group that are shown to agents; without resamples the same to all."""

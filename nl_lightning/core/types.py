@@ -104,6 +104,14 @@ class View(NamedTuple):
         normal = [None] * rounds if self.normal is None else self.normal.unbind(1)
         return list(map(View, arms, means, factors, observations, uniform, normal))
 
+    def rounds(self, stop: int) -> "View":
+        """The first ``stop`` of C rounds."""
+        arms, mean, observation, uniform = (
+            values[:, :stop] for values in (self.arms, self.mean, self.observation, self.uniform)
+        )
+        factors = tuple(factor[:, :stop] for factor in self.factors)
+        return View(arms, mean, factors, observation, uniform, None if self.normal is None else self.normal[:, :stop])
+
     def of(self, replicas: Tensor) -> "View":
         """The view of some replicas, by their indices."""
         arms, mean, observation, uniform = (

@@ -110,8 +110,11 @@ class MLP(RewardModel):
             for stop in sorted({*wanted.tolist()} - {0}):
                 steps(stop - taken, lr.masked_fill(wanted <= taken, 0))
                 taken = stop
-        # in parts, like the steps
-        f = torch.cat([activations(weights, part, self.blocks, self.bias)[-1] for part in parts(x)], dim=1).squeeze(-1)
+        # In parts, like the steps. Memory for all of them comes first: between those of the parts, it would keep the
+        # system from using theirs again.
+        f = x.new_empty(reward.shape)
+        for part, of_part in zip(parts(x), parts(f), strict=True):
+            of_part.copy_(activations(weights, part, self.blocks, self.bias)[-1].squeeze(-1))
         f *= descent.scale
         anchor = descent.anchor
         penalised = weights if anchor is None else [w - a for w, a in zip(weights, anchor, strict=True)]

@@ -8,7 +8,7 @@ from torch import Tensor
 from nl_lightning.agents.asking import ask, views
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.types import Choice, Deal, Round, View, Window, of_arm
-from nl_lightning.rollout.lookahead import look_ahead
+from nl_lightning.rollout.lookahead import first_guess, look_ahead
 
 __all__ = ["DealtBlock", "DealtRound", "join"]
 
@@ -95,11 +95,11 @@ class DealtBlock:
 
     # ---- together ---------------------------------------------------------------------------------------------------
 
-    def look_ahead(self) -> Window:
-        """Score and accept the next rounds."""
-        part = self.deal.rounds(self.place, self.place + self.window)
+    def look_ahead(self, left: int) -> Window:
+        """Score and accept the next rounds, of ``left`` that are left."""
+        part = self.deal.rounds(self.place, self.place + min(self.window, left))
         view = self.agent.featurize(part.arms, part.mask)
-        found = look_ahead(self.agent, view, self)
+        found = look_ahead(self.agent, view, self, first_guess(self.agent, view))
         of_chosen = (of_arm(values, found.guess) for values in (found.score, view.mean, found.bonus))
         radius, dimension = found.prefix.radius[:, 1:], found.prefix.effective_dimension[:, 1:]
         window = self._window(part, found.guess, *of_chosen, radius, dimension)

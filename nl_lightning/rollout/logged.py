@@ -10,9 +10,16 @@ from nl_lightning.agents.base import Agent
 from nl_lightning.core.imports import overridden
 from nl_lightning.core.types import Choice, Deal, Round, View, Window, of_arm
 from nl_lightning.rollout.dealt import join
-from nl_lightning.rollout.lookahead import look_ahead
+from nl_lightning.rollout.lookahead import first_guess, look_ahead
 
 __all__ = ["LoggedBlock", "LoggedRound", "Scored", "Subset"]
+
+
+_FEWEST_EVENTS = 16
+"""Events that are looked ahead together. For fewer, a window takes as long; and a product of matrices over a batch of
+one takes another way through a CPU's libraries."""
+_SPARE_MATCHES = 2
+"""Matches that a check may find beyond those of the first guess."""
 
 
 class LoggedRound(Round):
@@ -96,7 +103,7 @@ class LoggedBlock:
         replicas, padded, self.arms = deal.arms.shape[:3]
         device = deal.arms.device
         self._asks = agent.own_choice
-        self._events, self._slots = (torch.arange(size, device=device) for size in (window, slots))
+        self._events = torch.arange(window, device=device)
         number = torch.arange(replicas, device=device)
         self._first_scored = number * window
         self._begin = number * padded
@@ -162,7 +169,7 @@ class LoggedBlock:
         A replica accepts at most one event a step and passes at least one: this many need no look in between.
         """
         if self.slots > 1:
-            return int(((self.missing > 0) & (self._start < self._end)).any())
+            return int(((self._end - self._start) * (self.missing > 0)).max())
         return int(torch.minimum(self.missing, self._end - self._start).max())
 
     def step(self) -> Round:
@@ -217,21 +224,28 @@ class LoggedBlock:
 
     # ---- together ---------------------------------------------------------------------------------------------------
 
-    def look_ahead(self) -> Window:
-        """Score the next events of every replica and accept their matches."""
-        replicas, window = len(self._start), self.window
-        event = (self._start.unsqueeze(1) + self._events).flatten()
+    def look_ahead(self, left: int) -> Window:
+        """Score the next events of every replica, of at most ``left`` that are left, and accept their matches."""
+        agent, replicas, window = self.agent, len(self._start), max(_FEWEST_EVENTS, min(self.window, left))
+        # behind a replica's last event there is padding
+        event = torch.minimum(self._start.unsqueeze(1) + self._events[:window], self._end.unsqueeze(1)).flatten()
         view = self._split(self._packed.index_select(0, event), (replicas, window, self.arms))
         # not looked at, but of the right length for a choice of replicas
         view = view._replace(arms=view.mean)
         logged = self._logged.index_select(0, event).view(replicas, window)
-        matches = _Matches(view, logged, self.missing.clamp_max(self.slots).unsqueeze(1), self._slots, self._events)
-        found = look_ahead(self.agent, view, matches)
+        # What is behind the last match that counts is not checked. A check may find a few other matches than the guess.
+        guess = first_guess(agent, view)
+        number = (guess == logged).cumsum(1)
+        matched = torch.minimum(number[:, -1] + _SPARE_MATCHES, self.missing)
+        needed = (number < self.missing.unsqueeze(1) + _SPARE_MATCHES).sum(1)
+        slots, window = torch.stack([matched, needed]).amax(1).tolist()
+        view, logged, guess = view.rounds(window), logged[:, :window], guess[:, :window]
+        matches = _Matches(view, logged, self.missing, self._events[:window], slots)
+        found = look_ahead(agent, view, matches, matches.guess(guess, None))
         where, filled, _ = matches.places(found.guess)
         arm = matches.arm.gather(1, where)
-        score, mean, bonus = (
-            of_arm(values, matches.arm).gather(1, where) for values in (found.score, view.mean, found.bonus)
-        )
+        chosen = torch.add(arm, where, alpha=self.arms)
+        score, mean, bonus = (values.flatten(1).gather(1, chosen) for values in (found.score, view.mean, found.bonus))
         # up to the last event that there was a slot for; a replica that misses nothing passes nothing
         full = filled.sum(1) == matches.most.squeeze(1)
         passed = torch.where(full, (where * filled).amax(1) + 1, window).masked_fill(self.missing == 0, 0)
@@ -284,11 +298,19 @@ class LoggedBlock:
 
 
 class _Matches:
-    """Accepts events whose logged arm is chosen. A guess is one bit an event: whether it is accepted."""
+    """Accepts events whose logged arm is chosen. A guess is one bit an event: whether it is accepted.
 
-    def __init__(self, view: View, logged: Tensor, most: Tensor, slots: Tensor, events: Tensor) -> None:
-        self.logged, self.slots, self.events = logged, slots, events
-        self.most = most
+    Args:
+        view: (R, W, ...), of the events.
+        logged: (R, W), their logged arms, -1 for padding.
+        missing: (R,), rounds still to play.
+        events: (W,), 0, 1, ..., W - 1.
+        slots: events that a replica may accept.
+    """
+
+    def __init__(self, view: View, logged: Tensor, missing: Tensor, events: Tensor, slots: int) -> None:
+        self.logged, self.events, self.slots = logged, events, slots
+        self.most = missing.clamp_max(slots).unsqueeze(1)
         """(R, 1), events that a replica may accept: what it misses, and what there are slots for"""
         self.arm = logged.clamp_min(0)
         """(R, W), the logged arm, 0 for padding"""
@@ -307,11 +329,11 @@ class _Matches:
 
     def places(self, accepted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The event (R, S) of each slot, which slots are filled, and the number (R, W) accepted up to each event."""
-        number, slots = accepted.cumsum(1), len(self.slots)
+        number, slots = accepted.cumsum(1), self.slots
         # event -> slot; those that are not accepted land after the last slot
         place = torch.where(accepted, number - 1, slots)
         where = place.new_zeros(len(place), slots + 1).scatter_(1, place, self.events.expand_as(place))[:, :-1]
-        return where, self.slots < number[:, -1:], number
+        return where, self.events[:slots] < number[:, -1:], number
 
 
 def _of(values: Tensor, replicas: Tensor | None) -> Tensor:

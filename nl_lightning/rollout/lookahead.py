@@ -20,7 +20,7 @@ from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.types import Prefix, View
 
-__all__ = ["Acceptance", "Resolved", "look_ahead"]
+__all__ = ["Acceptance", "Resolved", "first_guess", "look_ahead"]
 
 
 class Acceptance(Protocol):
@@ -48,12 +48,15 @@ class Resolved(NamedTuple):
     """how often a guess was checked"""
 
 
-def look_ahead(agent: Agent, view: View, rule: Acceptance) -> Resolved:
-    """Play the rounds of a view (R, W, K, ...); the agent stays as it is."""
-    # the first guess: as if no round changed a design matrix
+def first_guess(agent: Agent, view: View) -> Tensor:
+    """The arms (R, W) that are chosen in the rounds of a view (R, W, K, ...) if no round changes a design matrix."""
     norm = agent.design.norm(tuple(factor.flatten(1, 2) for factor in view.factors)).view_as(view.mean)
     score, _ = _scores(agent, view, norm, agent.radius[:, None, None])
-    guess = rule.guess(agent.best(score, view.uniform, view.normal), None)
+    return agent.best(score, view.uniform, view.normal)
+
+
+def look_ahead(agent: Agent, view: View, rule: Acceptance, guess: Tensor) -> Resolved:
+    """Play the rounds of a view (R, W, K, ...), given a first guess (R, W); the agent stays as it is."""
     score, bonus, prefix = _given(agent, view, rule, guess, None, None)
     found = rule.guess(agent.best(score, view.uniform, view.normal), None)
     wrong, checks = _differing(guess, found), 1

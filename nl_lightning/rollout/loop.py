@@ -32,13 +32,17 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 12, 64
 """Rounds looked ahead together. For fewer, a guess costs more than it saves; with more, it is right less often."""
 _ROUND_ENTRIES = 115_000
 """Entries of the design's states in a window, over all replicas of a run: with more, memory takes the time saved."""
-_EVENTS = (128, 64)
-"""Events of a log looked ahead together: as many as there is room for."""
-_EVENT_ENTRIES = 120_000
-"""Entries of the design's states, over all replicas of a run: with more, a guess costs more than it saves."""
-_EVENT_ARMS = 20_000
+_EVENTS = (256, 128)
+"""Events of a log looked ahead together at most: as many as there is room for."""
+_EVENT_ENTRIES = 240_000
+"""Entries of the design's states at these events, over all replicas of a run: with more, a guess costs more than it
+saves."""
+_EVENT_ARMS = 40_000
 """Arms of all events in a window and all replicas: they are evaluated in any case, and should not be most of a
 block."""
+_PADDING = 16
+"""Events of padding behind a block whose events are looked ahead together. A product of matrices may give its last few
+rows other last digits; these rows are then padding, so that an event has the same digits in any block."""
 EVALUATED_BYTES = 100_000_000
 """What the arms that are evaluated at once may take, over all replicas."""
 
@@ -80,7 +84,7 @@ def play(
             while steps := block.steps():
                 if plan.ahead:
                     assert on_window is not None
-                    on_window(block.look_ahead())
+                    on_window(block.look_ahead(steps))
                     continue
                 for _ in range(steps):
                     on_round(block.step())
@@ -124,8 +128,7 @@ def make_plan(agent: Agent, environment: Environment, count: int, together: bool
         together = False
     for events in _EVENTS if together and count >= _FEWEST_ROUNDS else ():
         if replicas * parameters * events <= _EVENT_ENTRIES and replicas * arms * events <= _EVENT_ARMS:
-            # One event in three is more than agents accept; if not, the window ends early.
-            return Plan(events, -(-events // 3), rows_follow)
+            return Plan(events, events, rows_follow)
     if chooses:
         return Plan(1, 1, rows_follow)
     # Until the first match nothing changes, so that events up to it are scored together. The norm may need whole
@@ -172,8 +175,9 @@ class _Blocks:
         # an agent that is asked round by round is asked for all of its replicas
         subset = not plan.ahead and plan.window > 1 and agent.design.can_take_subsets
         subset = subset and not overridden(agent, Agent, "evaluate", "featurize")
+        padding = _PADDING if plan.ahead else plan.window
         while any(wanted := missing.tolist()):
-            deal = environment.next_events(wanted, plan.window, room, subset)
+            deal = environment.next_events(wanted, padding, room, subset)
             if deal is None:
                 break
             stop, window, follow = self.start + count, plan.window, plan.rows_follow

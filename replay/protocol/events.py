@@ -126,6 +126,9 @@ class LogCursor:
         self.group, self.offset, self.accepted = group, offset, accepted
         self.behind = list(behind)
         """passed rows, those whose logged item was not a candidate, those removed by the propensity correction"""
+        seen, outside, thinned = behind
+        self._recent: tuple[float, float] = (accepted, seen - outside - thinned)
+        """accepted and shown events, each block counting half as much as the next one"""
 
     def state(self) -> tuple[int, int, int, list[int]]:
         """The position as plain numbers, the arguments of ``go_to``."""
@@ -133,9 +136,9 @@ class LogCursor:
 
     def expected(self, rounds: int, arms: int) -> int:
         """How many events this many rounds will probably take, generously. Initially one in K events is accepted;
-        later the estimate follows the acceptance rate so far."""
-        seen, outside, thinned = self.behind
-        rate = (self.accepted + 20) / (seen - outside - thinned + 20 * arms)
+        later the estimate follows the acceptance rate of the last events."""
+        accepted, shown = self._recent
+        rate = (accepted + 5) / (shown + 5 * arms)
         # Waiting times spread like the square root of their number, and if one replica needs more events, all
         # replicas are evaluated again.
         return int((rounds + 2.5 * rounds**0.5) / rate)
@@ -153,8 +156,12 @@ class LogCursor:
             group, offset = group + 1, 0
         return parts
 
-    def advance(self, passed: int, shown: Groups) -> None:
-        """Pass this many events."""
+    def advance(self, passed: int, accepted: int, shown: Groups) -> None:
+        """Pass this many events, of which so many were accepted."""
+        self.accepted += accepted
+        if passed:
+            before_accepted, before_shown = self._recent
+            self._recent = (before_accepted / 2 + accepted, before_shown / 2 + passed)
         while passed:
             self._skip_finished(shown)
             behind = shown(self.group).behind

@@ -253,8 +253,8 @@ def test_nothing_waits_between_two_events(name: str, design: str, device: torch.
             keep = play(agent, environment, rounds)
         assert agent.rounds.tolist() == [rounds, rounds]
         assert environment.dealt <= 2
-        # each window asks whether there are more events, and checks its guesses
-        looked = keep.windows + keep.checks
+        # each window asks whether there are more events and how many of them to check, and checks its guesses
+        looked = 2 * keep.windows + keep.checks
         pulls.append(found.total() - looked - a_block * environment.dealt)
     assert looked < 60
     few, many = pulls

@@ -36,7 +36,7 @@ def deal(replicas: int, rounds: int, seed: int = 0) -> Tensor:
 def ahead(agent: Agent, arms: Tensor) -> Window:
     """These rounds together, all with reward 0; the agent learns nothing of them."""
     window = max(2, arms.shape[1])
-    return DealtBlock(agent, Deal(arms, torch.zeros_like(arms[..., 0])), 1, window, True).look_ahead()
+    return DealtBlock(agent, Deal(arms, torch.zeros_like(arms[..., 0])), 1, window, True).look_ahead(window)
 
 
 def one_by_one(agent: Agent, arms: Tensor) -> dict[str, Tensor]:
