@@ -88,6 +88,8 @@ class Panel(NamedTuple):
     column: int
     lr: tuple[float, ...] = LR
     """steps of TrainNN; the next one is tried if every setting of the grid diverges on some tuning seed"""
+    most_seeds: int | None = None
+    """where a run takes long, a limit of its own on the seeds"""
 
 
 class Sweep(NamedTuple):
@@ -125,6 +127,9 @@ _STEPS = {"mnist": LR[2:]}
 """With longer steps TrainNN does not diverge on mnist, but the networks learn less, and nothing with 0.01. On tuning
 seeds the shortest step was the best one for NeuralLog-UCB-2."""
 
+_MOST_SEEDS = {"mnist": 50}
+"""A run on mnist takes thirty times as long as one on h1."""
+
 _FEATURES = {"mnist": 196, "mushroom": 22, "shuttle": 9, "magic": 10, "banknote": 4, "phoneme": 5}
 
 POOLS = {"low": 10, "middle": 50, "high": 10_000}
@@ -142,7 +147,16 @@ def _functions(*names: str) -> tuple[Panel, ...]:
 def _data_sets(*names: str) -> tuple[Panel, ...]:
     class_path = "nl_lightning.environments.Classification"
     return tuple(
-        Panel(name, name, Description(class_path, {"dataset": name}), _FEATURES[name], 0, k, _STEPS.get(name, LR))
+        Panel(
+            name,
+            name,
+            Description(class_path, {"dataset": name}),
+            _FEATURES[name],
+            0,
+            k,
+            _STEPS.get(name, LR),
+            _MOST_SEEDS.get(name),
+        )
         for k, name in enumerate(names)
     )
 

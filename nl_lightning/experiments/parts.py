@@ -3,6 +3,7 @@
     <root>/<figure>/<panel>/<agent>/                  the final run
     <root>/<figure>/<panel>/<agent>/tuning-lr=0.01/   the grid search, every setting and tuning seed a replica
     <root>/<figure>/<panel>/<agent>/sweep-kappa/      the chosen setting with other values of kappa
+    <root>/<figure>/<panel>/<agent>/further/          the final run of further seeds (further.py)
 
 The search has seeds, and with them problems or orders of rows, that the final run does not have. Where no setting of
 the grid comes through on all tuning seeds, another search may have a shorter step of TrainNN.
@@ -32,6 +33,7 @@ __all__ = [
     "Part",
     "Search",
     "finished",
+    "joined",
     "network",
     "nothing",
     "of_figure",
@@ -91,6 +93,11 @@ class Part(NamedTuple):
     @property
     def directory(self) -> Path:
         return self.root / self.figure / self.panel.name / AGENTS[self.agent].__name__
+
+    @property
+    def further(self) -> Path:
+        """The directory of the further seeds."""
+        return self.directory / "further"
 
     @property
     def seeds(self) -> list[int]:
@@ -156,6 +163,15 @@ class Part(NamedTuple):
         environment = self.reading.described(self.panel.environment)
         return Fit(directory, self.agent, {**fixed, **settings}, environment, self.reading.horizon)
 
+    def run_further(self, total: int, tell: Tell) -> None:
+        """Run the seeds behind the first ones, so that there are ``total``."""
+        choice, first = self.chosen, self.reading.seeds
+        assert choice is not None
+        fit = self._fit(self.further, {**self._settled(choice), "replicas": total - first}, first)
+        where = f"{self.reading.name}-{self.figure}"
+        with tracking.run(self.tracked, self.further, where, f"{self.panel.name}-further", self.agent) as loggers:
+            _run(fit, ticks(tell, "further", self.reading.horizon, 0, 1), loggers)
+
     def run(self, tell: Tell) -> str:
         """Run what is not finished, and return a line about the result."""
         horizon, cost = self.reading.horizon, self.cost
@@ -198,6 +214,11 @@ class Part(NamedTuple):
         swept = [fit.directory for _, fit in self.sweep(choice)]
         return all(finished(directory) is not None for directory in (self.directory, *swept))
 
+    @property
+    def chosen(self) -> Chosen | None:
+        """What the search chose; None if TrainNN diverged everywhere."""
+        return self.searches()[-1].chosen()
+
     def searches(self) -> list[Search]:
         """The grid searches that are finished, up to the last one that was needed."""
         found: list[Search] = []
@@ -215,7 +236,15 @@ class Part(NamedTuple):
         return float(sum(summary["seconds"] for path in directories if (summary := finished(path))))
 
     def result(self) -> AgentResult:
-        choice, summary = self.searches()[-1].chosen(), finished(self.directory)
+        """Of all seeds."""
+        first, further = self.first_result(), finished(self.further)
+        if further is None:
+            return first
+        return joined(first, of_replicas(self.further, further, first.settings, range(len(further["replicas"]))))
+
+    def first_result(self) -> AgentResult:
+        """Of the first seeds."""
+        choice, summary = self.chosen, finished(self.directory)
         used = {name: paper.FIXED[name] for name in ("kappa", "S")} | width(self.agent, paper.NETWORK["width"])
         if choice is None or summary is None:
             return nothing(self.agent, {**dict.fromkeys(self.reading.grid(self.agent), np.nan), **used}, self.seeds)
@@ -224,7 +253,7 @@ class Part(NamedTuple):
 
     def sweep_results(self) -> list[SweepResult]:
         """The final regrets by what was varied, value and seed."""
-        choice = self.searches()[-1].chosen()
+        choice = self.chosen
         found: list[SweepResult] = []
         for name, fit in self.sweep(choice) if choice else ():
             summary = finished(fit.directory)
@@ -346,6 +375,16 @@ def of_replicas(
     accepted = [row["accepted"] for row in rows] if measure is CTR else None
     final_array = np.array(final, dtype=np.float64)
     return AgentResult(summary["agent"], settings, seeds, curves.t, value, final_array, lost, accepted)
+
+
+def joined(first: AgentResult, further: AgentResult) -> AgentResult:
+    """The result over the seeds of both."""
+    return first._replace(
+        seeds=first.seeds + further.seeds,
+        curves=np.concatenate([first.curves, further.curves]),
+        final=np.concatenate([first.final, further.final]),
+        diverged=first.diverged + further.diverged,
+    )
 
 
 def nothing(agent: str, settings: dict[str, float], seeds: list[int]) -> AgentResult:

@@ -24,6 +24,7 @@ def plan(figure: str, reading: Reading) -> dict[str, Any]:
     sweeps = {"seeds of sweeps": reading.sweep_seeds} if figure == "fixed" else {}
     return {
         "seeds": reading.seeds,
+        "most seeds": reading.most_seeds,
         "tuning seeds": reading.tuning_seeds,
         "nu": list(reading.nu),
         "lam": list(reading.lam),

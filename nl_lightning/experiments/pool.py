@@ -243,12 +243,15 @@ def _as_completed(
     futures: dict["Future[Outcome]", Task], ticks: Any, watch: Watch, begun: set[str]
 ) -> Iterator["Future[Outcome]"]:
     """Yield futures as they finish, and report the progress of the others meanwhile."""
-    waiting = set(futures)
+    waiting, running = set(futures), {task.name for task in futures.values()}
     while waiting:
         ended, waiting = wait(waiting, timeout=_PATIENCE, return_when=FIRST_COMPLETED)
         with contextlib.suppress(queue.Empty):
             while True:
                 name, tick = ticks.get_nowait()
                 begun.add(name)
-                watch.tick(name, tick)
+                # a message may come after the end of its task
+                if name in running:
+                    watch.tick(name, tick)
+        running -= {futures[future].name for future in ended}
         yield from sorted(ended, key=lambda future: futures[future].name)

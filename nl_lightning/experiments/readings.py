@@ -25,7 +25,7 @@ class Reading(NamedTuple):
     nu: tuple[float, ...]
     lam: tuple[float, ...]
     seeds: int
-    """of the final runs"""
+    """of the final runs; with ``most_seeds``, the first ones"""
     tuning_seeds: int
     on: tuple[str, ...] = ()
     """figures, or panels as ``fig2/mnist``; empty for all"""
@@ -41,6 +41,8 @@ class Reading(NamedTuple):
     """of the simulated log; None: as many as the power calculation asks for"""
     hindsight_seeds: int = 0
     """of the models that are fitted in hindsight; 0: none are"""
+    most_seeds: int = 0
+    """A panel whose differences vary much gets further seeds, up to so many in all; 0: no panel does"""
 
     def panels(self, figure: Figure) -> tuple[Panel, ...]:
         """The panels of a figure that are run in this reading."""
@@ -78,6 +80,7 @@ _STABLE = Reading(
     seeds=50,
     tuning_seeds=3,
     hindsight_seeds=10,
+    most_seeds=200,
 )
 
 READINGS: dict[str, Reading] = {
@@ -146,4 +149,5 @@ def quick(reading: Reading) -> Reading:
         replay_seeds=2,
         events=20_000,
         hindsight_seeds=min(2, reading.hindsight_seeds),
+        most_seeds=0,
     )

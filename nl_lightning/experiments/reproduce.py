@@ -16,6 +16,7 @@ from nl_lightning.experiments import (
     claims,
     document,
     fits,
+    further,
     hindsight,
     obd,
     paper,
@@ -28,6 +29,7 @@ from nl_lightning.experiments import (
     tracking,
 )
 from nl_lightning.experiments.display import Display, duration
+from nl_lightning.experiments.further import FurtherPart
 from nl_lightning.experiments.hindsight import HindsightPart
 from nl_lightning.experiments.obd import ReplayPart
 from nl_lightning.experiments.parts import Part
@@ -43,7 +45,7 @@ _ORDER = [(reading, name) for reading in READINGS for name in claims.CLAIMS]
 Key = tuple[str, str]
 """a reading, and a figure or a log"""
 
-AnyPart = Part | HindsightPart | ReplayPart
+AnyPart = Part | FurtherPart | HindsightPart | ReplayPart
 
 
 class Asked(NamedTuple):
@@ -93,7 +95,8 @@ class Reproduction:
         if name in obd.LOGS:
             return obd.parts(name, how, root, self.tracked)
         figure = paper.FIGURES[name]
-        return [*parts.of_figure(figure, how, root, self.tracked), *hindsight.of_figure(figure, how, root)]
+        own = parts.of_figure(figure, how, root, self.tracked)
+        return [*own, *further.of_parts(own), *hindsight.of_figure(figure, how, root)]
 
     def _has_data(self, figure: paper.Figure) -> bool:
         """Whether the data are there, before anything runs."""
@@ -132,9 +135,15 @@ class Reproduction:
         return not self.missing
 
     def _stages(self, left: Mapping[Key, list[AnyPart]], failures: Mapping[str, str]) -> list[pool.Stage]:
-        """The replay comes last: it takes nu and lam from the grids of the others."""
+        """Further seeds depend on the first ones. The replay comes last: it takes nu and lam from the others' grids."""
         figures = [part for key, own in left.items() if key[1] not in obd.LOGS for part in own]
+        first = [part for part in figures if not isinstance(part, FurtherPart)]
+        later = [part for part in figures if isinstance(part, FurtherPart)]
         replays = [part for key, own in left.items() if key[1] in obd.LOGS for part in own]
+
+        def settle() -> None:
+            for own in self.parts.values():
+                further.settle([part for part in own if isinstance(part, Part)])
 
         def prepare() -> None:
             if failures:
@@ -148,7 +157,7 @@ class Reproduction:
                 if logs:
                     obd.prepare(logs, reading, self.root / name)
 
-        return [pool.Stage(figures), pool.Stage(replays, prepare)]
+        return [pool.Stage(first), pool.Stage(later, settle), pool.Stage(replays, prepare)]
 
     def _on_done(self, task: pool.Task) -> None:
         """Save a figure as soon as its last part is finished."""
@@ -216,7 +225,12 @@ def results(name: str, own: Sequence[AnyPart], reading: Reading, root: Path) -> 
         for panel in reading.panels(figure)
     ]
     tuning: list[dict[str, Any]] = [row for part in figure_parts for row in part.tuning_rows()]
-    notes = [*_reductions(reading), *figure.notes, *filter(None, (part.note() for part in figure_parts))]
+    notes = [
+        *_reductions(reading),
+        *further.note(figure_parts),
+        *figure.notes,
+        *filter(None, (part.note() for part in figure_parts)),
+    ]
     notes += _edges(tuning, reading)
     seconds = sum(part.seconds() for part in own)
     swept = [result for part in figure_parts for result in part.sweep_results()]
@@ -244,10 +258,11 @@ def _reductions(reading: Reading) -> list[str]:
     first, last = paper.FIRST_TUNING_SEED, paper.FIRST_TUNING_SEED + reading.tuning_seeds - 1
     tuned = f"seeds {first} to {last}" if last > first else f"seed {first}"
     notes = [
-        f"nu and lam are tuned for each agent and panel on {tuned}; the final runs have seeds 0 to {reading.seeds - 1}."
+        f"nu and lam are tuned for each agent and panel on {tuned}; the final runs have seeds 0 to {reading.seeds - 1}"
+        f"{', and further ones' if reading.most_seeds > reading.seeds else ''}."
     ]
     if reading.seeds != printed.seeds:
-        notes.append(f"{reading.seeds} seeds (the paper: {printed.seeds}).")
+        notes.append(f"{reading.seeds} seeds{' or more' if reading.most_seeds else ''} (the paper: {printed.seeds}).")
     if reading.horizon != printed.horizon:
         notes.append(f"T = {reading.horizon:,} (the paper: {printed.horizon:,}).")
     if (reading.nu, reading.lam) != (paper.GRID, paper.GRID):

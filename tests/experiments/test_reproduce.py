@@ -163,7 +163,9 @@ def test_options_win_over_quick() -> None:
     asked = command.asked(parser.parse_args(["all", "--quick", "--seeds", "7", "--horizon=90"]))
     assert [reading.name for reading in asked.readings] == list(READINGS)
     for reading in asked.readings:
-        expected = quick(READINGS[reading.name])._replace(seeds=7, replay_seeds=7, sweep_seeds=7, horizon=90)
+        expected = quick(READINGS[reading.name])._replace(
+            seeds=7, replay_seeds=7, sweep_seeds=7, most_seeds=0, horizon=90
+        )
         assert reading == expected
     assert asked.options == ["--quick", "--seeds", "7", "--horizon", "90"]
     assert command.asked(parser.parse_args(["all"])).readings == list(READINGS.values())
