@@ -52,6 +52,10 @@ one-sided tests at {ALPHA / 2:.0%}).
 not practically equal.
 - **undecided**: none of these. It is no evidence that the agents are alike.
 
+A comparison is decided for sure where its interval has a half-width of at most {MARGIN / 2:.1%}: it lies on one side \
+of zero, or within {MARGIN:.0%}. Where TrainNN is stable, the first seeds of a panel show how much differences vary, \
+and from that alone, not from the differences themselves, follows how many seeds the panel gets (Stein's two stages).
+
 A seed whose TrainNN diverged counts against the agent that lost it: it has the worst number that any agent of the \
 panel has on this seed, or where all agents lost it the worst number of the panel. "Among the top three" is the claim \
 of being better than four of six others (partial conjunction after Bonferroni). Verdicts are not corrected for the \

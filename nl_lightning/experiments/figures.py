@@ -136,7 +136,7 @@ def draw(result: FigureResult, path: Path) -> None:
         for r, c in empty:
             axes[r, c].set_axis_off()
         _legend(figure, result)
-        over = over_seeds(max(seeds_of(result)), result.measure == CTR.name)
+        over = over_seeds(seeds_of(result), result.measure == CTR.name)
         figure.suptitle(f"{result.title}\n{over}", fontsize="medium")
         figure.savefig(path, dpi=150, metadata=metadata(path))
 

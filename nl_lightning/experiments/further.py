@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 
 from nl_lightning.core.files import write_beside
 from nl_lightning.core.statistics import LEVEL
-from nl_lightning.experiments import paper, parts
+from nl_lightning.experiments import common, paper
 from nl_lightning.experiments.claims import NEURAL
 from nl_lightning.experiments.comparisons import MARGIN, counted
 from nl_lightning.experiments.parts import Part
@@ -52,15 +52,15 @@ class FurtherPart(NamedTuple):
         """Of as many as there may be, or of as many as there are."""
         reading, panel = self.reading, self.part.panel
         total = settled(self.part.root, self.figure, panel.name) or most(reading, panel)
-        size = parts.parameters(self.part.agent, panel.features, paper.NETWORK["width"])
-        return parts.seconds(total - reading.seeds, reading.horizon, size)
+        size = common.parameters(self.part.agent, panel.features, paper.NETWORK["width"])
+        return common.seconds(total - reading.seeds, reading.horizon, size)
 
     @property
     def finished(self) -> bool:
         total = settled(self.part.root, self.figure, self.part.panel.name)
         if total is None:
             return False
-        return total <= self.reading.seeds or not self.part.chosen or parts.finished(self.part.further) is not None
+        return total <= self.reading.seeds or not self.part.chosen or common.finished(self.part.further) is not None
 
     def run(self, tell: Tell) -> str:
         total = settled(self.part.root, self.figure, self.part.panel.name)

@@ -21,7 +21,7 @@ from nl_lightning.core.rng import CHUNK
 from nl_lightning.environments import Environment
 from nl_lightning.environments.base import Simulation
 from nl_lightning.experiments import fits, paper
-from nl_lightning.experiments.parts import parameters, seconds
+from nl_lightning.experiments.common import parameters, seconds
 from nl_lightning.experiments.pool import Tell, Tick
 from nl_lightning.experiments.readings import Reading
 from nl_lightning.experiments.results import Floor

@@ -15,8 +15,8 @@ import numpy as np
 
 from nl_lightning.agents import AGENTS
 from nl_lightning.experiments import fits, paper, power, tracking
+from nl_lightning.experiments.common import finished, network, of_replicas, parameters, seconds, ticks, width
 from nl_lightning.experiments.fits import Fit
-from nl_lightning.experiments.parts import finished, network, of_replicas, parameters, seconds, ticks, width
 from nl_lightning.experiments.pool import Tell
 from nl_lightning.experiments.readings import READINGS, Reading
 from nl_lightning.experiments.results import FigureResult, PanelResult

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from nl_lightning.agents import AGENTS
 from nl_lightning.core.files import write_beside
 from nl_lightning.experiments import paper
-from nl_lightning.experiments.parts import finished, search_directory
+from nl_lightning.experiments.common import finished, search_directory
 from nl_lightning.experiments.readings import Reading
 
 __all__ = ["Shared", "best_of", "read_settings", "settings_file", "settle_settings", "shared_settings"]

@@ -53,15 +53,17 @@ def plot(curves: Curves, summary: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
     _curves(axes, shown, MEASURES[summary["measure"]], summary.get("log"))
-    axes.set_title(f"{summary['agent']}: {over_seeds(seeds, summary.get('log'))}{more}", fontsize="medium")
+    axes.set_title(f"{summary['agent']}: {over_seeds([seeds], summary.get('log'))}{more}", fontsize="medium")
     axes.legend(fontsize="small")
     figure.savefig(path, dpi=150)
 
 
-def over_seeds(seeds: int, log: object) -> str:
-    """What the curves of a picture show, for its title."""
+def over_seeds(seeds: Sequence[int], log: object) -> str:
+    """What the curves of a picture show, for its title; panels may have different numbers of seeds."""
     end = " until the first comes to its end" if log else ""
-    return f"mean and {LEVEL:.0%} band over {seeds} seeds{end}" if seeds > 1 else "one seed"
+    if max(seeds) == 1:
+        return "one seed"
+    return f"mean and {LEVEL:.0%} band over {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds{end}"
 
 
 def draw_comparison(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nl_lightning.experiments import further, paper, parts
+from nl_lightning.experiments import common, further, paper
 from nl_lightning.experiments.comparisons import MARGIN, compare
 from nl_lightning.experiments.further import FurtherPart
 from nl_lightning.experiments.parts import Part
@@ -152,4 +152,4 @@ def test_who_may_get_further_seeds() -> None:
     assert further.most(READINGS["literal"], panels["h1"]) == READINGS["literal"].seeds == 10
     made = FurtherPart(Part("fig1", H1, "NCBF-UCB", stable, Path("nowhere")))
     assert (made.figure, made.reading) == ("fig1", stable)
-    assert made.cost == pytest.approx(parts.seconds(150, 2000, 400))
+    assert made.cost == pytest.approx(common.seconds(150, 2000, 400))

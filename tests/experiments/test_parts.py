@@ -14,7 +14,7 @@ import yaml
 from nl_lightning.agents import NCBFUCB, NeuralLogUCB2
 from nl_lightning.cli.main import main
 from nl_lightning.core.errors import InputError, TrainNNDiverged
-from nl_lightning.experiments import fits, paper, parts, shared
+from nl_lightning.experiments import common, fits, paper, parts, shared
 from nl_lightning.experiments.parts import Part
 from nl_lightning.experiments.pool import Tick
 from nl_lightning.experiments.readings import READINGS, Reading
@@ -220,7 +220,7 @@ def test_final_runs_mark_seeds_that_diverge(part: Made, tmp_path: Path) -> None:
     fit = fits.Fit(tmp_path / "some", made.agent, settings, made.panel.environment, 100)
     environment = fits.environment_of(made.panel.environment)
     summary = fits.run(fit, environment, lambda rounds: None)
-    result = parts.of_replicas(fit.directory, summary, {}, range(3))
+    result = common.of_replicas(fit.directory, summary, {}, range(3))
     assert result.diverged == [1]
     assert np.isnan(result.final).tolist() == [False, True, False]
     assert np.isnan(result.curves).sum(1).tolist() == [0, 50, 0]
@@ -228,7 +228,7 @@ def test_final_runs_mark_seeds_that_diverge(part: Made, tmp_path: Path) -> None:
     all_of_them = fit._replace(directory=tmp_path / "all", settings={**settings, "lam": 100.0})
     summary = fits.run(all_of_them, environment, lambda rounds: None)
     assert summary["finished"]
-    result = parts.of_replicas(all_of_them.directory, summary, {}, range(3))
+    result = common.of_replicas(all_of_them.directory, summary, {}, range(3))
     assert result.diverged == [0, 1, 2]
     assert result.t.max() == 50
     assert not (tmp_path / "all" / "rounds").exists()

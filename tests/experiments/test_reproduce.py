@@ -17,7 +17,7 @@ import torch
 from nl_lightning.cli import reproduce as command
 from nl_lightning.cli.main import main
 from nl_lightning.core.errors import InputError
-from nl_lightning.experiments import obd, paper, parts, reproduce
+from nl_lightning.experiments import common, obd, paper, reproduce
 from nl_lightning.experiments.obd import ReplayPart
 from nl_lightning.experiments.paper import PAPER_AGENTS
 from nl_lightning.experiments.parts import Part
@@ -443,7 +443,7 @@ def test_kappa_and_S_do_change_what_depends_on_them(tmp_path: Path) -> None:
     (runs / "replay-settings.json").write_text(json.dumps(shared))
     part = ReplayPart("obd", 20, "NeuralLog-UCB-1", SMALL, runs)
     assert part.run(lambda tick: None).startswith("CTR ")
-    summary = parts.finished(part.directory)
+    summary = common.finished(part.directory)
     assert summary is not None
     seen = {case: [summary["replicas"][r]["seen"] for r in part.of_case(case)] for case in obd.cases(20)}
     assert len(seen) == 5
@@ -460,7 +460,7 @@ def test_a_simulated_log_and_what_ends_before_the_horizon(tmp_path: Path) -> Non
     assert stamps(tmp_path) == stamp
     part = ReplayPart("simulated", None, "Logistic-UCB-1", scale, tmp_path)
     part.run(lambda tick: None)
-    summary = parts.finished(part.directory)
+    summary = common.finished(part.directory)
     assert summary is not None
     accepted = [row["accepted"] for row in summary["replicas"]]
     assert 300 < min(accepted) < 1200
