@@ -194,6 +194,9 @@ def test_a_full_design_matrix_has_room_for_rounds_without_a_click(logs: dict[str
     assert twin.unclicked > 20
     assert agent.design.dual
     torch.testing.assert_close(agent.effective_dimension, other.effective_dimension, rtol=1e-9, atol=0)
+    # a rule without such rounds makes room for accepted events only
+    with pytest.raises(InputError, match="an earlier fit with rejection: dr-ns has added rounds without a click"):
+        learn(agent, logs["uniform"], rounds=5)
 
 
 class Watcher(RoundCallback):
