@@ -67,8 +67,9 @@ class ReplayLog(LoggedEnvironment):
             propensities until 10 events lie up to it. 0: c is the log's smallest propensity and the value is unbiased;
             a small one accepts more events and is a little biased. Left out, 0.01.
         c_max: for ``dr-ns``: the largest c. Left out, 1.
-        carry_weights: for ``dr-ns``: whether an accepted event counts max(1, c pi / propensity) times, which removes
-            part of that bias. Left out, yes, except with quantile 0, where all these weights are 1.
+        carry_weights: for ``dr-ns``: whether an accepted event counts max(1, c pi / propensity) times in the loss, and
+            the design matrix, which needs no click, also gets rounds without one. This removes most of that bias. Left
+            out, yes, except with quantile 0, where all these weights are 1.
         reward_model: for ``dr-ns``: ``logistic``, a cross-fitted logistic regression, makes the value doubly robust;
             ``none`` is plain IPS; ``my_module:name``, or the object itself, is a model of your own: a function that
             fits, (x (N, d), clicks (N,)) -> a function from (M, d) to M probabilities, or a classifier with ``fit``

@@ -458,6 +458,7 @@ class Agent(AgentModule):
         reward: Tensor | float,
         accepted: Tensor | None = None,
         weight: Tensor | float | None = None,
+        importance: Tensor | float | None = None,
     ) -> None:
         """Learn the reward of a choice: it enters the replay buffer, and the design matrix and the radius are updated.
 
@@ -466,19 +467,25 @@ class Agent(AgentModule):
             reward: 0 or 1, (R,), or a plain number if R = 1.
             accepted: (R,), False for replicas that learn nothing.
             weight: (R,) or a number, the weight of the observation in the loss and in the design matrix (default: 1).
+            importance: (R,) or a number, another weight in the design matrix, which needs no reward: it counts also
+                where ``accepted`` is False. 0: the design matrix stays as it is.
         """
         check_same_agent(choice, self.owner, self.replicas, self.dim, sum(self.observation_columns))
         reward, accepted = check_reward(reward, accepted, choice.arm)
-        if weight is not None and self.mode == "theory":
+        if (weight is not None or importance is not None) and self.mode == "theory":
             raise InputError("Theory mode has no weights: every observation counts once.")
-        given = None if weight is None else check_weight(weight, reward.shape, self.network.weights[0])
+        like = self.network.weights[0]
+        given = None if weight is None else check_weight(weight, reward.shape, like)
         self.buffer.append(
             choice.x,
             reward.unsqueeze(1),
             None if accepted is None else accepted.unsqueeze(1),
             None if given is None else given.unsqueeze(1),
         )
-        if given is None:
+        if importance is not None:
+            counted = check_weight(importance, reward.shape, like)
+            self.update_confidence(choice.observed, counted > 0, counted)
+        elif given is None:
             self.update_confidence(choice.observed, accepted)
         else:
             self.update_confidence(choice.observed, accepted, given)

@@ -49,10 +49,13 @@ class Confidence(RoundCallback):
 
     def on_round_end(self, trainer: L.Trainer, agent: Any, played: Round) -> None:
         if played.weight is not None:
+            weight, importance = played.weight, played.importance
+            if importance is None:
+                importance = weight if played.accepted is None else weight * played.accepted
             if played.rows_follow:
-                agent.update_confidence(played.observed, played.accepted, importance=played.weight)
+                agent.update_confidence(played.observed, importance > 0, importance=importance)
             else:
-                agent.observe(played.choice, played.reward, played.accepted, weight=played.weight)
+                agent.observe(played.choice, played.reward, played.accepted, weight=weight, importance=importance)
         elif played.rows_follow:
             agent.update_confidence(played.observed, played.accepted)
         else:

@@ -175,6 +175,8 @@ class Round(ABC):
         """Whether the loop appends the rows of several rounds to the replay buffer together, after this one"""
         self.weight: Tensor | None = None
         """(R,), how often the observation counts, for ``observe``; None: once"""
+        self.importance: Tensor | None = None
+        """(R,), how often it counts in the design matrix, also where it is not ``accepted``; None: as in the loss"""
 
     @property
     @abstractmethod

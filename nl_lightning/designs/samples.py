@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nl_lightning.core.errors import InputError
 from nl_lightning.core.types import Factors
 
 __all__ = ["Samples", "gradient", "inner", "solve", "squared_norm", "take_shape"]
@@ -84,6 +85,12 @@ class Samples(nn.Module):
         if self._even and count != self.count:
             self.length.fill_(self.count)
             self._even = False
+        if not self._even and (most := int(self.length.max())) > count:
+            raise InputError(
+                f"The full design matrix keeps {most:,} observations, but this fit made room for {count:,}: an earlier "
+                "fit with rejection: dr-ns has added rounds without a click. Start with a new agent, or set "
+                "carry_weights: false in the earlier fit."
+            )
         self.count, self._fixed = count, fixed
         self._grow(count)
 

@@ -13,6 +13,24 @@ c also stays at its start, the q-quantile of the log's propensities, until at le
 quantile. The paper has no such limit. But the 0.01-quantile of the first five numbers is their minimum, several times
 too large: events that the agent wants to explore are then hardly ever accepted. And where c is that noisy, it follows
 the clicks, so that A / C is biased.
+
+The design matrix sees every round that an event stands for, also those whose click nobody knows. Online the agent plays
+any arm a that it draws, and its bonus shrinks. In a log an arm with p < c is accepted with probability p and not c. A
+weight of c / p for the few that are accepted is right in expectation, but until the first of them comes, the agent
+wants that arm again and again: arms that are explored, and bad, are then played more than online. But the design matrix
+needs no click. With c carried by weights, it therefore gets the agent's own draw a with probability
+
+    alpha = (c - (1 - p_k) beta) / p_k   where a = a_k, which is then accepted as well, since alpha <= c / p_k
+    beta = (c - p_low) / (1 - p_low)     where a is another arm;   p_low, the smallest propensity, makes alpha at most 1
+
+and with beta = 0 where c < p_low. Thus an arm a enters it with probability
+
+    pi(a) (p alpha + (1 - p) beta) = c pi(a)
+
+whatever its propensity p is, and no propensity but the logged one has to be known. Where c = p_low, as in a uniform
+log, beta is 0 and alpha = c / p_k: the design matrix gets what is accepted. A number above 1, possible for c > 1,
+becomes a weight. An agent whose scores are drawn may accept an event of which it has drawn another arm; where that one
+would enter too, the logged one enters in its place.
 """
 
 from bisect import insort
@@ -57,11 +75,14 @@ class LearnerSettings(NamedTuple):
     quantile: float
     c_max: float
     carry_weights: bool
-    """whether an accepted event counts max(1, c pi / p) times"""
+    """whether an accepted event counts max(1, c pi / p) times in the loss, and the design matrix gets a round with
+    probability c"""
     modelled: bool
     """whether there is a reward model"""
     rows: int
     """events of the log, the most that Q can have"""
+    lowest: float
+    """p_low, the smallest propensity of the log"""
 
 
 class PassedEvents(NamedTuple):
@@ -118,6 +139,18 @@ class LearnerValue:
         c = self.c[list(replicas), None]
         ratio = c / events.p
         return np.where(picked, u < ratio, u * (1 - events.pi) < events.pi * (ratio - 1))
+
+    def rounds(self, replicas: Sequence[int], picked: NDArray[np.bool_], u: Floats, events: PassedEvents) -> Floats:
+        """(R, W): how often the agent's own draw in each event enters the design matrix, if nothing before it does.
+
+        The numbers u are those of ``chance``: an event whose logged action the agent picked is accepted if this is
+        above 0. Other events are accepted for low numbers, and here the high ones count.
+        """
+        c, low = self.c[list(replicas), None], self.settings.lowest
+        beta = np.maximum(c - low, 0) / (1 - low) if low < 1 else np.zeros_like(c)
+        alpha = (c - (1 - events.p) * beta) / events.p
+        enters = np.where(picked, u < alpha, u >= 1 - beta)
+        return np.asarray(np.where(enters, np.maximum(1.0, np.where(picked, alpha, beta)), 0.0))
 
     def weights(self, replicas: Sequence[int], events: PassedEvents) -> Floats:
         """(R, W): c pi / p"""

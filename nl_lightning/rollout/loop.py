@@ -79,7 +79,8 @@ def play(
     plan = make_plan(agent, environment, count, together=on_window is not None, watched=watched)
     blocks = _Blocks(agent, environment, start, count, plan)
     played: list[Window] = []
-    with agent.reserve(count, start) if isinstance(environment, LoggedEnvironment) else nullcontext():
+    logged = isinstance(environment, LoggedEnvironment)
+    with agent.reserve(_observations(environment, count), start) if logged else nullcontext():
         for block in blocks:
             while steps := block.steps():
                 if plan.ahead:
@@ -141,6 +142,13 @@ def _room(agent: Agent, arms: int) -> int:
     """Events of a replica that are evaluated at once: an observation in float64, its factors in the network's
     precision, and copies of both."""
     return max(1, EVALUATED_BYTES // (32 * sum(agent.observation_columns) * arms * agent.replicas))
+
+
+def _observations(environment: Environment, count: int) -> int:
+    """The most observations that a design matrix can get while ``count`` rounds are played."""
+    value = environment.value if isinstance(environment, LoggedEnvironment) else None
+    # with weights carried, also rounds whose click nobody knows: at most one an event
+    return count if value is None or not value.settings.carry_weights else count + value.settings.rows
 
 
 class _Blocks:

@@ -1,7 +1,8 @@
 """Events of a log that are accepted by the chance of the logged arm, and not by a single draw of it: DR-ns.
 
 An agent does not change between two events that it accepts, so the chances of many events are computed together. Those
-up to the first accepted one are valid, and are passed.
+up to the first accepted one are valid, and are passed. With weights carried, the design matrix also changes at events
+that are not accepted (see ``LearnerValue.rounds``), and a step ends there as well.
 """
 
 import inspect
@@ -36,7 +37,7 @@ def check_learner(agent: Agent, value: LearnerValue) -> None:
         return
     if agent.mode == "theory":
         raise InputError("Theory mode has no weights: set carry_weights: false for rejection: dr-ns.")
-    for method, needed in (("observe", "weight"), ("update_confidence", "importance")):
+    for method, needed in (("observe", "weight"), ("observe", "importance"), ("update_confidence", "importance")):
         if overridden(agent, Agent, method):
             taken = inspect.signature(getattr(agent, method)).parameters
             if needed not in taken and not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
@@ -58,7 +59,8 @@ def numbers_per_event(agent: Agent, arms: int) -> int:
 
 
 class WeightedBlock(LoggedBlock):
-    """A block whose events are accepted with probability min(1, c pi / p)."""
+    """A block whose events are accepted with probability min(1, c pi / p), and of whose rounds the design matrix gets
+    those that ``LearnerValue.rounds`` says."""
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class WeightedBlock(LoggedBlock):
         return int(((self.missing > 0) & (self._start < self._end)).any())
 
     def step(self) -> Round:
-        """Score the next events, and pass those up to the first accepted one."""
+        """Score the next events, and pass those up to the first one that the agent gets anything from."""
         agent, window = self.agent, self.window
         event = (self._start.unsqueeze(1) + self._events).view(-1)
         torch.index_select(self._packed, 0, event, out=self._shown)
@@ -121,15 +123,20 @@ class WeightedBlock(LoggedBlock):
         taken = self.value.chance(replicas, own, u, events) & (logged >= 0).cpu().numpy()
         left = (self._end - self._start).cpu().numpy()
         playing = (self.missing > 0).cpu().numpy()
-        taken &= np.arange(window) < left[:, None]
-        found = taken.any(1)
-        first = np.where(found, taken.argmax(1), np.minimum(left, window))
-        accepted = found & playing
-        passed = np.where(playing, first + accepted, 0)
-        carried = self.value.weights(replicas, events)
+        counted = self.value.rounds(replicas, own, u, events) if self.value.settings.carry_weights else taken * 1.0
+        ends = (taken | (counted > 0)) & (np.arange(window) < left[:, None])
+        found = ends.any(1)
+        first = np.where(found, ends.argmax(1), np.minimum(left, window))
+        found &= playing
+        passed = np.where(playing, first + found, 0)
+        # a replica that found nothing looks at any event, and takes nothing from it
+        at = np.arange(len(first)), np.minimum(first, window - 1)
+        accepted = found & taken[at]
+        carried = np.where(accepted, np.maximum(1.0, self.value.weights(replicas, events)[at]), 1.0)
+        importance = np.where(found, counted[at], 0.0)
         real = _first_of(replicas)
         self.value.add([replicas[i] for i in real], events.of(real), passed[real], accepted[real])
-        return self._round(score, bonus, picked, logged, first, accepted, passed, carried)
+        return self._round(score, bonus, picked, logged, first, accepted, passed, carried, importance)
 
     def _round(
         self,
@@ -141,22 +148,26 @@ class WeightedBlock(LoggedBlock):
         accepted: np.ndarray,
         passed: np.ndarray,
         carried: np.ndarray,
+        importance: np.ndarray,
     ) -> Round:
-        """What the step ends with: the event at ``first`` (R,), whose logged arm is learned where it is accepted."""
+        """What the step ends with: the event at ``first`` (R,), whose logged arm is learned where it is accepted.
+
+        ``carried`` and ``importance`` (R,) are its weights in the loss and in the design matrix.
+        """
         device = score.device
         place = torch.from_numpy(np.minimum(first, self.window - 1)).to(device)
         took = torch.from_numpy(accepted).to(device)
         where, found = self._start + place, self._first_scored + place
-        arm = logged.reshape(-1).index_select(0, found).clamp_min(0)
+        # What is learned is the logged arm, whichever the agent's own draw was. Without a click it is the own draw that
+        # the design matrix gets.
+        arm = torch.where(took, logged.reshape(-1).index_select(0, found), picked.reshape(-1).index_select(0, found))
         chosen = torch.add(arm, found, alpha=self.arms)
         row = self._shown.view(-1, self._columns).index_select(0, chosen)
         weight = None
         if self.value.settings.carry_weights:
-            at = carried[np.arange(len(first)), np.minimum(first, self.window - 1)]
-            weight = torch.from_numpy(np.where(accepted, np.maximum(1.0, at), 1.0)).to(score)
+            weight = torch.from_numpy(carried).to(score)
             self._weights.append(weight)
         self.missing = self.missing.add(took, alpha=-1)
-        # what is learned is the logged arm, whichever the agent's own draw was
         arms = picked.reshape(-1).index_copy(0, found, arm).view_as(picked)
         scored = Scored(score, bonus, arms, found)
         scores, bonuses = (values.view(-1).index_select(0, chosen) for values in (score, bonus))
@@ -165,6 +176,7 @@ class WeightedBlock(LoggedBlock):
         played = LoggedRound(self, took, row[:, self._head :].unsqueeze(1), where, scored)
         if weight is not None:
             played.weight = 1 + self.subset.to_all(weight - 1)
+            played.importance = self.subset.to_all(torch.from_numpy(importance).to(score))
         return played
 
     def played(self) -> Window:

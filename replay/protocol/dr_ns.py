@@ -75,7 +75,8 @@ def check_learning(
     limit = C_MAX if c_max is None else c_max
     start = min(limit, _propensity_quantile(log, quantile)) if quantile else statistics.propensity_low
     carry = quantile > 0 if carry is None else carry
-    return LearnerSettings(start, quantile, limit, carry, given["reward_model"] != "none", log.rows)
+    modelled = given["reward_model"] != "none"
+    return LearnerSettings(start, quantile, limit, carry, modelled, log.rows, statistics.propensity_low)
 
 
 def _propensity_quantile(log: Log, quantile: float) -> float:
@@ -99,7 +100,7 @@ def learner_note(settings: LearnerSettings) -> str:
     text = f"The value is {how} estimate of what this agent earns while it learns, over all events that it saw."
     if not settings.quantile:
         return f"{text} With quantile 0 it is unbiased."
-    weights = "which the weights of the accepted ones undo in part" if settings.carry_weights else "without weights"
+    weights = "which weights make up for in part" if settings.carry_weights else "without weights"
     return (
         f"{text} With quantile {settings.quantile:g} about that share of the matched events is accepted less often "
         f"than it should be, {weights}: a little bias for many more accepted events."

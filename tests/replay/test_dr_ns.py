@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from nl_lightning.agents.base import Agent
+from nl_lightning.agents.callbacks import RoundCallback
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, row_numbers
 from nl_lightning.environments import learner_value
@@ -50,7 +51,9 @@ def learn(agent: Agent, log: Log, rounds: int = 10**6, **settings: Any) -> tuple
 class Twin:
     """One replica, one event at a time. Nothing of the package's DR-ns is used, only the agent."""
 
-    def __init__(self, agent: Agent, log: Log, protocol: Any, quantile: float, c_max: float, carry: bool) -> None:
+    def __init__(
+        self, agent: Agent, log: Log, protocol: Any, quantile: float, c_max: float, carry: bool, most: int = 10**6
+    ) -> None:
         arms = log.n_items if protocol == "all" else 5
         features, u = ObdFeatures.fit(log), row_numbers(range(log.rows), 1, 0, Stream.REJECTION).squeeze(1).tolist()
         propensities = [float(p) for group in log.groups for p in log.events(group).propensity]
@@ -58,6 +61,9 @@ class Twin:
         self.clicks = self.clicks2 = 0.0
         self.c = start = min(c_max, at_quantile(propensities, quantile)) if quantile else min(propensities)
         self.moved = False
+        lowest = min(propensities)
+        self.unclicked = 0
+        """rounds that the design matrix gets without a click"""
         self.Q: list[float] = []
         self.accepted: list[int] = []
         self.weights: list[float] = []
@@ -65,6 +71,8 @@ class Twin:
             events = log.events(group)
             shown, x = offered(events, features, protocol, arms, log)
             for i, row in enumerate(events.rows):
+                if len(self.accepted) == most:
+                    return
                 logged, p, r = int(shown.logged[i]), float(events.propensity[i]), float(events.click[i])
                 noise = agent.noise.of_rows(0, torch.tensor([row]), arms)
                 choice = agent.choose(agent.featurize(x[i].unsqueeze(0), noise=noise))
@@ -79,17 +87,24 @@ class Twin:
                 # uniform, and below pi exactly where the agent's own draw is the logged arm
                 mixed = u[row] * pi if int(choice.arm) == logged else pi + u[row] * (1 - pi)
                 picked = int(choice.arm) == logged
+                # of every context the agent's own draw enters the design matrix for a share c of the events
+                beta = min(1.0, max(0.0, self.c - lowest) / (1 - lowest))
+                enters = u[row] < (self.c - (1 - p) * beta) / p if picked else u[row] >= 1 - beta
                 if mixed < self.c * pi / p or (picked and pi == 0 and u[row] < self.c / p):
                     self.accepted.append(row)
                     weight = max(1.0, self.c * pi / p) if carry else 1.0
                     self.weights.append(weight)
                     learned = choice._replace(arm=torch.tensor([logged]))
-                    agent.observe(learned, torch.tensor([r]), weight=torch.tensor([weight]) if carry else None)
+                    weights = {"weight": weight, "importance": float(enters)} if carry else {}
+                    agent.observe(learned, torch.tensor([r]), **weights)
                     if quantile:
                         self.c = c_after(self.Q, quantile, c_max, start)
                         self.moved |= self.c != start
                     if len(self.accepted) % agent.update_every == 0:
                         agent.train_nn()
+                elif enters and carry:
+                    self.unclicked += 1
+                    agent.observe(choice, torch.tensor([r]), torch.tensor([False]), importance=1.0)
 
     @staticmethod
     def chance(agent: Agent, choice: Any, row: int, logged: int) -> float:
@@ -142,7 +157,8 @@ def test_one_by_one(
     _, keep, environment = learn(
         agent, logs["softmax"], candidates=protocol, rejection="dr-ns", reward_model="none", **given
     )
-    twin = Twin(learner(name, update_growth=0.0), logs["softmax"], protocol, quantile, c_max, carry and quantile > 0)
+    other = learner(name, update_growth=0.0)
+    twin = Twin(other, logs["softmax"], protocol, quantile, c_max, carry and quantile > 0)
     result = environment.counts()["replicas"][0]
     assert keep.event[0].tolist() == twin.accepted
     assert len(twin.accepted) > 10
@@ -158,8 +174,102 @@ def test_one_by_one(
         stored = agent.buffer.weight[0, : len(twin.weights)].tolist()
         assert stored == pytest.approx(twin.weights, rel=1e-6)
         assert max(twin.weights) > 1 or c_max < 1
+        assert twin.unclicked > 10
     else:
+        assert twin.unclicked == 0
         assert not agent.buffer.weighted
+    torch.testing.assert_close(agent.effective_dimension, other.effective_dimension, rtol=1e-9, atol=0)
+    arms = torch.rand(7, 42, dtype=torch.float64)
+    torch.testing.assert_close(agent.act(arms).bonus, other.act(arms).bonus, rtol=1e-9, atol=0)
+
+
+def test_a_full_design_matrix_has_room_for_rounds_without_a_click(logs: dict[str, Log]) -> None:
+    """With fewer events than parameters the matrix is kept by its samples, more of them than accepted events."""
+    settings: dict[str, Any] = {"design": "full", "update_growth": 0.0, "steps": 1, "width": 30, "update_every": 5}
+    agent, other = (learner("NeuralLog-UCB-2", **settings) for _ in range(2))
+    given: dict[str, Any] = {"candidates": "all", "rejection": "dr-ns", "quantile": 0.7, "reward_model": "none"}
+    _, keep, _ = learn(agent, logs["softmax"], **given, rounds=40)
+    twin = Twin(other, logs["softmax"], "all", 0.7, 1.0, True, most=40)
+    assert keep.event[0].tolist() == twin.accepted
+    assert twin.unclicked > 20
+    assert agent.design.dual
+    torch.testing.assert_close(agent.effective_dimension, other.effective_dimension, rtol=1e-9, atol=0)
+    # a rule without such rounds makes room for accepted events only
+    with pytest.raises(InputError, match="an earlier fit with rejection: dr-ns has added rounds without a click"):
+        learn(agent, logs["uniform"], rounds=5)
+
+
+class Watcher(RoundCallback):
+    """Looks at the replay buffer after every round, so that it must be up to date."""
+
+    def __init__(self) -> None:
+        self.learned: list[int] = []
+
+    def on_round_end(self, trainer: L.Trainer, agent: Agent, played: Any) -> None:
+        assert played.accepted is not None
+        assert not (played.accepted & (played.weight < 1)).any()
+        self.learned.append(int(agent.buffer.length[1]))
+
+
+def test_who_watches_sees_the_same(logs: dict[str, Log]) -> None:
+    settings: dict[str, Any] = {"candidates": "all", "rejection": "dr-ns", "quantile": 0.3}
+    agents = [learner("NeuralLog-TS-2", replicas=2) for _ in range(2)]
+    watcher, environment = Watcher(), ReplayLog(str(logs["softmax"].path), **settings)
+    flags = {**QUIET, "enable_checkpointing": False}
+    L.Trainer(**flags, callbacks=[watcher]).fit(agents[0], BanditData(environment, 10**6))
+    _, _, other = learn(agents[1], logs["softmax"], **settings)
+    assert environment.value is not None
+    assert other.value is not None
+    assert np.array_equal(environment.value.sums, other.value.sums)
+    assert torch.equal(*(agent.radius for agent in agents))
+    assert torch.equal(*(agent.buffer.x for agent in agents))
+    # rounds without a click are rounds, of which nothing is learned but in the design matrix
+    assert len(watcher.learned) > watcher.learned[-1] + 10
+
+
+def test_a_round_whose_click_nobody_knows() -> None:
+    """M = sum_i v_i x_i x_i^T + kappa lam I, with weights v of its own, and a buffer without such rounds."""
+    agent = learner("Logistic-UCB-1", replicas=2, design="full", lam=0.2, kappa=5.0)
+    random = torch.Generator().manual_seed(4)
+    M = [np.eye(42) * 0.2 * 5.0 for _ in range(2)]
+    for t in range(6):
+        choice = agent.act(torch.rand(4, 42, generator=random, dtype=torch.float64))
+        counted, accepted = [[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]][t % 3], [t % 2 == 0, t < 3]
+        for r in range(2):
+            x = choice.x[r, 0].numpy()
+            M[r] += counted[r] * np.outer(x, x)
+        given = {"weight": torch.tensor([1.5, 1.0]), "importance": torch.tensor(counted)}
+        agent.observe(choice, torch.tensor([1, 0]), torch.tensor(accepted), **given)
+    assert agent.buffer.length.tolist() == [3, 3]
+    assert agent.buffer.weight[:, :3].tolist() == [[1.5] * 3, [1.0] * 3]
+    arms = torch.rand(5, 42, generator=random, dtype=torch.float64)
+    bonus = agent.act(arms).bonus
+    for r in range(2):
+        norms = [float(np.sqrt(x @ np.linalg.inv(M[r]) @ x)) * float(agent.radius[r]) for x in arms.numpy()]
+        assert bonus[r].tolist() == pytest.approx(norms, rel=1e-9)
+
+
+@pytest.mark.parametrize("c", [0.01, 0.02, 0.1, 0.3, 1.0, 1.4])
+def test_the_design_matrix_gets_every_arm_as_often_as_online(c: float) -> None:
+    """Summed over the draw, the logged action and fine steps of u: arm a enters with c pi(a), however small p(a) is."""
+    p, pi = [0.02, 0.08, 0.4, 0.5], [0.5, 0.3, 0.2, 0.0]
+    settings = learner_value.LearnerSettings(c, 0.01, 2.0, True, False, 1000, 0.02)
+    value = learner_value.LearnerValue(settings, 1)
+    u = (np.arange(20_000) + 0.5)[None] / 20_000
+    got = [0.0] * 4
+    for logged in range(4):
+        columns = [np.full_like(u, number) for number in (pi[logged], p[logged], 0.0, 0.0, 0.0)]
+        events = learner_value.PassedEvents(np.zeros(u.shape, dtype=np.int64), *columns)
+        for draw in range(4):
+            picked = np.full(u.shape, draw == logged)
+            rounds = value.rounds([0], picked, u, events)
+            got[draw] += p[logged] * pi[draw] * float(rounds.mean())
+            if draw == logged:
+                assert value.chance([0], picked, u, events)[rounds > 0].all()
+            if c <= 0.02:
+                # nothing is cut off: what is accepted is what enters
+                assert np.array_equal(value.chance([0], picked, u, events) & picked, rounds > 0)
+    assert got == pytest.approx([c * share for share in pi], abs=2e-4 * max(1.0, c))
 
 
 @pytest.mark.parametrize("which", ["uniform", "softmax"])
@@ -220,7 +330,7 @@ def test_resume_is_bit_for_bit(logs: dict[str, Log], tmp_path: Path) -> None:
 def test_the_lowest_of_q_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of Q only what a quantile can ever need is held, and the quantile is that of all."""
     random = np.random.default_rng(5)
-    settings = learner_value.LearnerSettings(0.1, 0.03, 1.0, True, False, 600)
+    settings = learner_value.LearnerSettings(0.1, 0.03, 1.0, True, False, 600, 0.01)
     value, values = learner_value.LearnerValue(settings, 1), []
     for row in range(600):
         p, pi = random.uniform(0.01, 0.3), random.choice([0.0, 0.3, 1.0])
@@ -267,7 +377,15 @@ def test_agents_without_known_chances_or_weights_are_refused(logs: dict[str, Log
         def observe(self, choice: Any, reward: Any, accepted: Any = None) -> None:
             super().observe(choice, reward, accepted)
 
-    for kind, text in ((Chooser, "chooses by a method of its own"), (Observer, "takes no weight")):
+    class Weigher(type(agent)):  # type: ignore[misc]
+        def observe(self, choice: Any, reward: Any, accepted: Any = None, weight: Any = None) -> None:
+            super().observe(choice, reward, accepted, weight)
+
+    for kind, text in (
+        (Chooser, "chooses by a method of its own"),
+        (Observer, "takes no weight"),
+        (Weigher, "takes no importance"),
+    ):
         with pytest.raises(InputError, match=text):
             learn(kind(42), logs["softmax"], candidates="all", rejection="dr-ns")
     with pytest.raises(InputError, match="Theory mode has no weights"):
