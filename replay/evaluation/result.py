@@ -142,6 +142,10 @@ class Result:
         return f"{self.to_pandas().to_html()}{compared}<ul>{notes}</ul>"
 
 
+_LABEL_WIDTH = 16
+"""Letters of a label that stay on one line; longer ones are folded where the terminal is narrow."""
+
+
 def estimates_table(
     log: Mapping[str, Any],
     level: float,
@@ -155,7 +159,10 @@ def estimates_table(
     estimated = "; propensities are estimated" if log["logging"] == "estimated" else ""
     shown = Table(title=f"{title} on {on}; {level:.0%} intervals{estimated}", title_justify="left")
     exact = ["exact"] if any("exact" in row for _, row in rows) else []
-    shown.add_column(head, justify="left" if head == "policy" else "right", overflow="fold")
+    widest = max((len(label) for label, _ in rows), default=0)
+    # the names of the agents are not broken, also where the terminal is narrow
+    width = min(widest, _LABEL_WIDTH)
+    shown.add_column(head, justify="left" if head == "policy" else "right", overflow="fold", min_width=width)
     for name in ("match CTR", "IPS", "SNIPS", "accepted", "eff. size", *exact):
         shown.add_column(name, justify="right")
     for label, row in rows:
