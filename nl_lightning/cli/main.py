@@ -81,7 +81,7 @@ def _help() -> str:
         [
             f"usage: {called} {{{','.join(COMMANDS)}}} ...",
             "",
-            "Neural logistic bandits.",
+            "Train and compare neural logistic bandits.",
             "",
             "commands:",
             *(f"  {name:<12}{command.text}" for name, command in COMMANDS.items()),

@@ -143,7 +143,8 @@ class Result:
 
 
 _LABEL_WIDTH = 16
-"""Letters of a label that stay on one line; longer ones are folded where the terminal is narrow."""
+"""Labels of so many letters, such as the names of the agents, stay on one line. Where there are longer ones, all are
+folded if the terminal is narrow."""
 
 
 def estimates_table(
@@ -159,10 +160,8 @@ def estimates_table(
     estimated = "; propensities are estimated" if log["logging"] == "estimated" else ""
     shown = Table(title=f"{title} on {on}; {level:.0%} intervals{estimated}", title_justify="left")
     exact = ["exact"] if any("exact" in row for _, row in rows) else []
-    widest = max((len(label) for label, _ in rows), default=0)
-    # the names of the agents are not broken, also where the terminal is narrow
-    width = min(widest, _LABEL_WIDTH)
-    shown.add_column(head, justify="left" if head == "policy" else "right", overflow="fold", min_width=width)
+    short = all(len(label) <= _LABEL_WIDTH for label, _ in rows)
+    shown.add_column(head, justify="left" if head == "policy" else "right", overflow="fold", no_wrap=short)
     for name in ("match CTR", "IPS", "SNIPS", "accepted", "eff. size", *exact):
         shown.add_column(name, justify="right")
     for label, row in rows:
