@@ -16,6 +16,7 @@ __all__ = ["on_files", "on_page_content", "to_mathml"]
 
 FONT = "STIXTwoMath-Regular.ttf"
 
+_LOW_ROOT = re.compile(r"<msqrt>((?:(?!<msqrt|<mfrac|<msup|<msubsup).)*?)</msqrt>", re.DOTALL)
 _MARKED = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -43,5 +44,6 @@ def _formula(found: re.Match[str]) -> str:
     formula = formula.replace("<mi>&#x02032;</mi>", "<mo>&#x02032;</mo>")
     formula = formula.replace("<mo>&#x02016;</mo>", '<mo stretchy="false" lspace="0" rspace="0">&#x02016;</mo>')
     # a strut: without it the sign of a root hangs below the line where what is under it is low, such as a kappa
-    formula = formula.replace("<msqrt>", '<msqrt><mspace width="0" height="0.7em" depth="0.15em" />')
+    formula = _LOW_ROOT.sub(r'<msqrt class="low">\1</msqrt>', formula)
+    formula = re.sub("<msqrt[^>]*>", r'\g<0><mspace width="0" height="0.7em" depth="0.15em" />', formula)
     return f'<{tag} class="math">{formula}</{tag}>'

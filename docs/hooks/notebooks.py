@@ -37,11 +37,21 @@ def to_markdown(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, byt
             parts.append(source)
         elif cell["cell_type"] == "code":
             parts.append(f"```python\n{source}\n```")
-            for output in cell["outputs"]:
-                parts.append(_output(output, name, pictures))
+            parts += [_output(output, name, pictures) for output in _joined(cell["outputs"])]
     title, *rest = parts
     note = f"[Download this notebook]({name}.ipynb){{ .md-button download }}"
     return "\n\n".join([title, *rest, note]) + "\n", pictures
+
+
+def _joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Outputs of a cell, in which what was printed bit by bit is one text."""
+    joined: list[dict[str, Any]] = []
+    for output in outputs:
+        if output["output_type"] == "stream" and joined and joined[-1].get("name") == output["name"]:
+            joined[-1] = {**output, "text": [*joined[-1]["text"], *output["text"]]}
+        else:
+            joined.append(output)
+    return joined
 
 
 def _output(output: dict[str, Any], name: str, pictures: dict[str, bytes]) -> str:

@@ -26,6 +26,7 @@ from nl_lightning.agents.divergence import Divergence
 from nl_lightning.agents.exploration import Exploration, make_exploration
 from nl_lightning.agents.lightning_module import AgentModule
 from nl_lightning.agents.noise import ActionNoise
+from nl_lightning.agents.own_methods import check_methods, check_rule, first_radius
 from nl_lightning.agents.probabilities import DRAWS
 from nl_lightning.agents.radii import Radius
 from nl_lightning.agents.theory import Constants
@@ -193,6 +194,7 @@ class Agent(AgentModule):
         """
         super().__init__()
         check_radius_defined(self, Agent)
+        check_methods(self, Agent)
         # Numbers of NumPy or torch become Python's own, also in a checkpoint.
         dim, width, depth, blocks, replicas, seed = map(plain, (dim, width, depth, blocks, replicas, seed))
         nu, lam, kappa, S, delta, lr = map(plain, (nu, lam, kappa, S, delta, lr))
@@ -220,6 +222,7 @@ class Agent(AgentModule):
         self.design_kind = ("full" if mode == "theory" else "diagonal") if design is None else design
         rule = self.default_exploration if exploration is None else exploration
         self.exploration = make_exploration(rule, epsilon)
+        check_rule(self.exploration)
         warn_of_unused(self, network, width, depth, nu)
         self.noise = ActionNoise(self.settings.seeds, normal=self.exploration.stochastic)
         self.divergence = Divergence(self.settings.compared if on_divergence == "auto" else on_divergence == "mark")
@@ -252,9 +255,7 @@ class Agent(AgentModule):
         self._derive()
         nothing = torch.zeros_like(self.lam)
         self.register_buffer("effective_dimension", nothing)
-        self.register_buffer("radius", self.radius_at(nothing))
-        if not self.radius_at(nothing + 1).isfinite().all():
-            raise InputError("The radius overflows with these values of nu, lam, kappa and S; take less extreme ones.")
+        self.register_buffer("radius", first_radius(self, Agent, nothing))
 
     def _derive(self) -> None:
         """What follows from the settings and the precision."""

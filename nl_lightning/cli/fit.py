@@ -199,6 +199,16 @@ class BanditCLI(LightningCLI):
         stored.trainer.max_steps, stored.trainer.max_time = -1, None
         return parser.dump(stored, skip_unset=False)
 
+    def instantiate_classes(self) -> None:
+        try:
+            super().instantiate_classes()
+        except ValueError as error:
+            # jsonargparse wraps what a constructor raised into a text that lists every setting
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise cause from None
+
     def after_instantiate_classes(self) -> None:
         given = self.config[self.subcommand].model.init_args
         for name, text in (("dim", "features"), ("blocks", "blocks")):

@@ -81,7 +81,7 @@ def _help() -> str:
         [
             f"usage: {called} {{{','.join(COMMANDS)}}} ...",
             "",
-            "Neural logistic bandits.",
+            "Train and compare neural logistic bandits.",
             "",
             "commands:",
             *(f"  {name:<12}{command.text}" for name, command in COMMANDS.items()),
@@ -93,6 +93,7 @@ def _help() -> str:
             "configs, by name (fit --config h1):",
             *(f"  {line}" for line in configs),
             "",
-            f"The options of a command: {called} COMMAND --help. Logs of clicks: {program('replay')} --help.",
+            f"The options of a command: {called} COMMAND --help",
+            f"Logs of clicks: {program('replay')} --help",
         ]
     )

@@ -56,9 +56,9 @@ def check_module(module: nn.Module, dim: int) -> None:
 
 def _mixing(name: str) -> str:
     return (
-        f"network: {name} mixes the samples of a batch (as BatchNorm does), so that what it says of an arm "
-        "would depend on the others, or draws random numbers outside of torch.nn.Dropout. Use LayerNorm and "
-        "torch.nn.Dropout, or none."
+        f"network: {name} mixes the samples of a batch (as BatchNorm does) or draws random numbers outside of "
+        "torch.nn.Dropout. The output for an arm must depend on the features of that arm alone: use LayerNorm in place "
+        "of BatchNorm, and torch.nn.Dropout for dropout."
     )
 
 

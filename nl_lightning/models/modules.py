@@ -237,7 +237,10 @@ class ModuleModel(RewardModel):
                 raise
             except Exception as error:
                 # the user's code may raise anything
-                raise InputError(f"network cannot be made ({type(error).__name__}: {error}).") from error
+                raise InputError(
+                    f"network cannot be made ({type(error).__name__}: {error}). It is called without arguments: give "
+                    "those that it needs as --model.network.NAME VALUE, as defaults, or in a function that makes it."
+                ) from error
             finally:
                 torch.set_default_dtype(default)
         if not isinstance(made, nn.Module):

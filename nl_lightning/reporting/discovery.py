@@ -13,8 +13,8 @@ from nl_lightning.runs.summary import MEASURES, Measure
 __all__ = ["Found", "StoredRun", "find", "flat_configs"]
 
 _EXPECTED = (
-    "Expected is the directory of a run (with summary.json and rounds.parquet, as python -m nl_lightning fit writes "
-    "them) or a directory above such ones."
+    "Expected the directory of a run, with the summary.json and rounds.parquet that fit writes, or a directory above "
+    "such directories."
 )
 
 

@@ -34,9 +34,9 @@ _CROWD = 16
 """With more curves than this on several problems, only those of the first problem are switched on at first."""
 
 _SEEDS_SHARE_CLICKS = (
-    "The seeds of a replay meet the clicks of one and the same log. Bands and intervals over seeds show how much an "
-    "agent's own chance matters and understate the uncertainty: another log would give other numbers. The interval of "
-    "the CTR in the table is Wilson's, of the clicks that one replica met."
+    "All seeds replay the same log and share its clicks. Bands and intervals over seeds show the agent's own "
+    "randomness only; they understate the uncertainty, because another log would give other numbers. The interval of "
+    "the CTR in the table is Wilson's, for the clicks of one replica."
 )
 
 

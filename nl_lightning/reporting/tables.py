@@ -56,8 +56,8 @@ def notes(summary: dict[str, Any]) -> list[str]:
     lines = [f"Of a replica: {fate}.{skipped}"]
     if summary["candidates"] == "affinity":
         lines.append(
-            "With candidates: affinity the sets that are shown depend on the logged item, so this CTR is not that of "
-            "any single policy. With candidates: uniform or all it is unbiased."
+            "With `candidates: affinity` the items that an event offers depend on the logged item, so this CTR is not "
+            "that of any single policy. `candidates: uniform` and `candidates: all` are unbiased."
         )
     if summary["rejection"] == "biased-match" and not log["uniform"]:
         lines.append("rejection: biased-match on a log that is not uniform favours what the log showed often.")

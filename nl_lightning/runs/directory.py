@@ -110,7 +110,7 @@ class RunDirectory:
             return json.loads(self.summary.read_text())
         except (ValueError, OSError) as error:
             raise InputError(
-                f"{self.summary} is damaged ({error}). Expected is the JSON that fit writes: leave this run out, or "
+                f"{self.summary} is damaged ({error}). Expected the JSON that fit writes: leave this run out, or "
                 f"remove that file and go on with {self.command}"
             ) from error
 

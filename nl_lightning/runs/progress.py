@@ -39,8 +39,8 @@ class RoundProgressBar(ProgressBar):
                 BarColumn(),
                 TextColumn("{task.fields[standing]}"),
                 TimeElapsedColumn(),
-                TextColumn("left"),
                 TimeRemainingColumn(),
+                TextColumn("left"),
             )
             self._task = self._progress.add_task("rounds", total=data.rounds, completed=data.played, standing="")
             self._progress.start()

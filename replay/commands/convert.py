@@ -106,7 +106,7 @@ def _is_table(source: Path) -> bool:
 @contextmanager
 def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar, as a function to call with the number of bytes done and in total."""
-    columns = (BarColumn(), DownloadColumn(), TextColumn("left"), TimeRemainingColumn())
+    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn(), TextColumn("left"))
     described = TextColumn("{task.description}", markup=False)
     with Progress(described, *columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(name, total=None)

@@ -33,5 +33,5 @@ def run(options: argparse.Namespace) -> None:
         return
     write_beside(output, lambda file: file.write_text(text, encoding="utf-8"))
     missing = text.count("# MISSING")
-    to_do = f" {missing} roles are missing; see its comments." if missing else ""
+    to_do = f" {missing} role{'s are' if missing > 1 else ' is'} missing; see its comments." if missing else ""
     print(f"{output}: a first schema. Check its guesses, then convert with --schema {output}.{to_do}")

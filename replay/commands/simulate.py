@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     check_whole(1, rows=options.rows)
     world = SimulatedWorld(**{field.name: getattr(options, field.name) for field in fields(SimulatedWorld)})
-    columns = TextColumn("row"), MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), TextColumn("left")
-    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+    columns = TextColumn("row"), MofNCompleteColumn(), BarColumn(), TimeElapsedColumn()
+    bar = Progress(*columns, TimeRemainingColumn(), TextColumn("left"), console=Console(stderr=True))
 
     def show(done: int, rows: int) -> None:
         if not bar.tasks:

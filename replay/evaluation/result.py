@@ -142,6 +142,11 @@ class Result:
         return f"{self.to_pandas().to_html()}{compared}<ul>{notes}</ul>"
 
 
+_LABEL_WIDTH = 16
+"""Labels of so many letters, such as the names of the agents, stay on one line. Where there are longer ones, all are
+folded if the terminal is narrow."""
+
+
 def estimates_table(
     log: Mapping[str, Any],
     level: float,
@@ -155,7 +160,8 @@ def estimates_table(
     estimated = "; propensities are estimated" if log["logging"] == "estimated" else ""
     shown = Table(title=f"{title} on {on}; {level:.0%} intervals{estimated}", title_justify="left")
     exact = ["exact"] if any("exact" in row for _, row in rows) else []
-    shown.add_column(head, justify="left" if head == "policy" else "right", overflow="fold")
+    short = all(len(label) <= _LABEL_WIDTH for label, _ in rows)
+    shown.add_column(head, justify="left" if head == "policy" else "right", overflow="fold", no_wrap=short)
     for name in ("match CTR", "IPS", "SNIPS", "accepted", "eff. size", *exact):
         shown.add_column(name, justify="right")
     for label, row in rows:

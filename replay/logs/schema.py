@@ -144,6 +144,8 @@ class Schema:
             place = f", line {mark.line + 1}" if mark else ""
             why = getattr(error, "problem", None) or str(error)
             raise InputError(f"The schema {path}{place} is not valid YAML: {why}.") from error
+        except FileNotFoundError as error:
+            raise InputError(f"The schema {path} does not exist. Expected a YAML file.") from error
         except (OSError, RecursionError) as error:
             raise InputError(f"The schema {path} cannot be read ({error}). Expected a YAML file.") from error
         except ValueError as error:

@@ -322,9 +322,9 @@ def fails(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_errors_say_what_was_expected(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ["--out", str(tmp_path / "page.html")]
-    assert "does not exist. Expected is the directory of a run" in fails([str(tmp_path / "nosuch"), *out], capsys)
+    assert "does not exist. Expected the directory of a run" in fails([str(tmp_path / "nosuch"), *out], capsys)
     (tmp_path / "empty").mkdir()
-    assert "holds no run. Expected is the directory of a run" in fails([str(tmp_path / "empty"), *out], capsys)
+    assert "holds no run. Expected the directory of a run" in fails([str(tmp_path / "empty"), *out], capsys)
     # one good directory does not excuse another
     assert "empty holds no run" in fails([str(runs), str(tmp_path / "empty"), *out], capsys)
     (tmp_path / "file").write_text("")

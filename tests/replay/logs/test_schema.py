@@ -221,6 +221,6 @@ def test_files_that_are_refused(content: str | bytes, text: str, tmp_path: Path)
 
 
 def test_a_schema_that_is_not_there(tmp_path: Path) -> None:
-    for path in (tmp_path / "nosuch.yaml", tmp_path):
-        with pytest.raises(InputError, match=f"The schema {path} cannot be read .*Expected a YAML file"):
+    for path, what in ((tmp_path / "nosuch.yaml", "does not exist"), (tmp_path, "cannot be read .*")):
+        with pytest.raises(InputError, match=f"The schema {path} {what}. Expected a YAML file"):
             Schema.read(path)
