@@ -27,7 +27,10 @@ from nl_lightning.experiments.readings import Reading
 from nl_lightning.experiments.results import PanelResult
 from nl_lightning.runs.summary import REGRET
 
-__all__ = ["FurtherPart", "needed", "note", "of_parts", "settle", "settled"]
+__all__ = ["BEYOND", "FurtherPart", "needed", "note", "of_parts", "settle", "settled"]
+
+BEYOND = 10
+"""A panel that needs more than so many times the seeds it may get, gets no further ones: they would decide nothing."""
 
 
 class FurtherPart(NamedTuple):
@@ -113,8 +116,10 @@ def settle(of_figure: Sequence[Part]) -> None:
             continue
         reading = any_part.reading
         wanted = needed(PanelResult(name, "", [part.first_result() for part in own]))
-        # in tens, so that the last digits of a regret hardly ever change it
-        total = min(max(reading.seeds, 10 * math.ceil(wanted / 10)), most(reading, any_part.panel))
+        limit, total = most(reading, any_part.panel), reading.seeds
+        if wanted <= BEYOND * limit:
+            # in tens, so that the last digits of a regret hardly ever change it
+            total = min(max(total, 10 * math.ceil(wanted / 10)), limit)
         text = json.dumps({"needed": wanted, "seeds": total}) + "\n"
         write_beside(file, lambda path, text=text: path.write_text(text))  # type: ignore[misc]
 
@@ -138,7 +143,8 @@ def note(of_figure: Sequence[Part]) -> list[str]:
     said = (
         f"Seeds by panel: {got}. The first {reading.seeds} say how many a panel needs so that the {LEVEL:.0%} interval "
         f"of every difference between two explorers has a half-width of at most {MARGIN / 2:.1%} of their regret, "
-        "which decides every comparison."
+        f"which decides every comparison. If {BEYOND} times the {reading.most_seeds} that a panel may get are too few, "
+        "it gets no further ones."
     )
     return [f"{said} More would have been needed for {', '.join(short)}." if short else said]
 

@@ -91,7 +91,8 @@ def test_with_the_needed_seeds_comparisons_are_decided() -> None:
     assert np.mean(decided) > np.mean(first) + 0.2
 
 
-def test_further_seeds_are_as_if_all_had_been_run_at_once(tmp_path: Path) -> None:
+def test_further_seeds_are_as_if_all_had_been_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(further, "BEYOND", 10**6)
     own = [Part("fig1", H1, agent, SMALL, tmp_path / "a") for agent in ("NCBF-UCB", "NeuralLog-UCB-2", paper.CONTROL)]
     later = further.of_parts(own)
     assert [part.name for part in later] == [f"{part.name}, further seeds" for part in own]
@@ -128,6 +129,18 @@ def test_further_seeds_are_as_if_all_had_been_run_at_once(tmp_path: Path) -> Non
     further.settle(own)
     later[0].run(quiet)
     assert (file.stat().st_mtime_ns, (own[0].further / "summary.json").stat().st_mtime_ns) == before
+
+
+@pytest.mark.parametrize(("wanted", "seeds"), [(0, 50), (50, 50), (51, 60), (190, 190), (2000, 200), (2001, 50)])
+def test_seeds_by_what_is_needed(wanted: int, seeds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In tens, up to 200; and none where even ten times as many are too few."""
+    part = Part("fig1", H1, "NCBF-UCB", READINGS["stable"], tmp_path)
+    monkeypatch.setattr(further, "needed", lambda panel: wanted)
+    monkeypatch.setattr(Part, "finished", True)
+    monkeypatch.setattr(Part, "first_result", lambda self: result("NCBF-UCB", np.zeros(50)))
+    part.directory.mkdir(parents=True)
+    further.settle([part])
+    assert further.settled(tmp_path, "fig1", "h1") == seeds
 
 
 def test_a_panel_that_needs_none_gets_none(tmp_path: Path) -> None:
