@@ -17,7 +17,7 @@ from nl_lightning.core.imports import overridden
 from nl_lightning.core.types import History, Round, Window
 from nl_lightning.environments import Environment, LoggedEnvironment, Simulation
 from nl_lightning.rollout.dealt import DealtBlock, join
-from nl_lightning.rollout.logged import LoggedBlock
+from nl_lightning.rollout.logged import LoggedBlock, nth_places
 from nl_lightning.rollout.weighted import WeightedBlock, check_learner, numbers_per_event
 
 __all__ = ["EVALUATED_BYTES", "OnRound", "OnWindow", "Plan", "make_plan", "play"]
@@ -206,13 +206,13 @@ def _history(windows: list[Window], start: int, blocks: _Blocks, agent: Agent) -
     filled = whole.filled
     if whole.event is None or filled is None:
         return History(t, **columns, valid=filled)  # type: ignore[arg-type]
-    place = torch.where(filled, filled.cumsum(1) - 1, rounds)
+    place, valid = nth_places(filled.cumsum(1), rounds)
+    all_valid = bool(valid.all())
 
     def compact(values: Tensor) -> Tensor:
-        index = place.view(*place.shape, *[1] * (values.dim() - 2)).expand_as(values)
-        target = values.new_zeros(values.shape[0], rounds + 1, *values.shape[2:])
-        return target.scatter_(1, index, values)[:, :rounds]
+        index = place.view(*place.shape, *[1] * (values.dim() - 2)).expand(-1, -1, *values.shape[2:])
+        found = values.gather(1, index)
+        return found if all_valid else found.masked_fill_(~valid.view(index.shape[:2] + (1,) * (values.dim() - 2)), 0)
 
-    valid = compact(filled)
     dense = {name: None if values is None else compact(values) for name, values in columns.items()}
-    return History(t, **dense, valid=None if bool(valid.all()) else valid)  # type: ignore[arg-type]
+    return History(t, **dense, valid=None if all_valid else valid)  # type: ignore[arg-type]
