@@ -84,7 +84,7 @@ class ActionNoise:
                 inside = range(chunk * ROWS, (chunk + 1) * ROWS)
                 drawn = row_numbers(inside, arms, seed, stream, draw, kind, draw=numbers)
                 self._of_chunk[seed, kind] = (chunk, arms, draw), drawn
-            parts.append(drawn[index])
+            parts.append(drawn.index_select(0, index))
         return torch.cat(parts)
 
     def forget(self) -> None:

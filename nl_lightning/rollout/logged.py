@@ -240,7 +240,7 @@ class LoggedBlock:
         matched = torch.minimum(number[:, -1] + _SPARE_MATCHES, self.missing)
         slots, window = torch.stack([matched, (number < most).sum(1)]).amax(1).tolist()
         view, logged, guess = view.rounds(window), logged[:, :window], guess[:, :window]
-        matches = _Matches(view, logged, self.missing, self._events[:window], slots)
+        matches = _Matches(logged, self.missing, slots)
         found = look_ahead(agent, view, matches, matches.guess(guess, None))
         where, filled, _ = matches.places(found.guess)
         arm = matches.arm.gather(1, where)
@@ -315,17 +315,16 @@ class _Matches:
     """Accepts events whose logged arm is chosen. A guess is one bit an event: whether it is accepted.
 
     Args:
-        view: (R, W, ...), of the events.
-        logged: (R, W), their logged arms, -1 for padding.
+        logged: (R, W), the events' logged arms, -1 for padding.
         missing: (R,), rounds still to play.
-        events: (W,), 0, 1, ..., W - 1.
         slots: events that a replica may accept.
     """
 
-    def __init__(self, view: View, logged: Tensor, missing: Tensor, events: Tensor, slots: int) -> None:
-        self.logged, self.events, self.slots = logged, events, slots
+    def __init__(self, logged: Tensor, missing: Tensor, slots: int) -> None:
+        self.logged = logged
         self.most = missing.clamp_max(slots).unsqueeze(1)
         """(R, 1), events that a replica may accept: what it misses, and what there are slots for"""
+        self._nth = torch.arange(1, slots + 1, device=logged.device).repeat(len(logged), 1)
         self.arm = logged.clamp_min(0)
         """(R, W), the logged arm, 0 for padding"""
 
@@ -342,13 +341,12 @@ class _Matches:
     def places(self, accepted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The event (R, S) of each slot, which slots are filled, and the number (R, W) accepted up to each event."""
         number = accepted.cumsum(1)
-        return *nth_places(number, self.slots), number
+        return *nth_places(number, self._nth[: len(number)]), number
 
 
-def nth_places(number: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """(R, S): where the first, second, ... of ``count`` places are, given how many (R, W) there are up to each; and
-    whether there is such a place. It is 0 where there is none."""
-    nth = torch.arange(1, count + 1, device=number.device).repeat(len(number), 1)
+def nth_places(number: Tensor, nth: Tensor) -> tuple[Tensor, Tensor]:
+    """(R, S): where the ``nth`` (R, S) events are among W, if ``number`` (R, W) counts them up to each one, and
+    whether there are so many of them. The place is 0 where there are not."""
     place = torch.searchsorted(number, nth)
     found = place < number.shape[1]
     return place.mul_(found), found
