@@ -358,13 +358,17 @@ class ReplayLog(LoggedEnvironment):
         return events._replace(numbers=jitter_numbers(events.numbers, rows, self.jitter, seed))
 
     def next_events(self, missing: Sequence[int], window: int, most: int, subset: bool) -> Deal | None:
-        parts = [
-            place.events(min(place.expected(rounds, self.arms) + window, most), partial(self._group, replica))
-            if rounds
-            else []
-            for replica, (place, rounds) in enumerate(zip(self._places, missing, strict=True))
+        counts = [
+            min(place.expected(rounds, self.arms) + window, most) if rounds else 0
+            for place, rounds in zip(self._places, missing, strict=True)
         ]
-        lengths = [sum(len(part.row) for part in replica) for replica in parts]
+        padded = max(counts) + window
+        parts = [
+            place.events(count, padded - count, partial(self._group, replica)) if count else []
+            for replica, (place, count) in enumerate(zip(self._places, counts, strict=True))
+        ]
+        found = [sum(len(part.row) for part in replica) for replica in parts]
+        lengths = [min(pair) for pair in zip(counts, found, strict=True)]
         if not any(lengths):
             return None
         everybody = list(range(len(parts)))
@@ -450,9 +454,11 @@ def _overlap(a: Log, b: Log) -> bool:
 
 
 def _joined(parts: list[CandidateEvents], length: int) -> CandidateEvents:
-    """Events one behind the other, the last one repeated up to a length."""
+    """Events one behind the other: so many of them, and where there are fewer, the last one again and again."""
     columns = zip(*parts, strict=True)
     whole = [torch.cat(column) if len(parts) > 1 else column[0] for column in columns]
+    if len(whole[0]) >= length:
+        return CandidateEvents(*whole).slice(0, length)
     index = torch.arange(length, device="cpu").clamp_max(len(whole[0]) - 1)
     # moved once, and not once a column
     places = {device: index.to(device) for device in {column.device for column in whole}}

@@ -26,6 +26,8 @@ class ActionNoise:
         self.normal = normal
         self.position = 0
         self._drawn: dict[int, tuple[int, Numbers]] = {}
+        self._of_chunk: dict[tuple[int, int], tuple[tuple[int, ...], Tensor]] = {}
+        """by seed and kind, the rows of a log whose numbers were asked for last: the next ones are often there"""
 
     def draw(self, like: Tensor, rounds: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """Uniform numbers in (0, 1] and normal ones (or None) of the next draws, as ``like`` another tensor.
@@ -75,18 +77,22 @@ class ActionNoise:
         for chunk, count in zip(
             *(t.tolist() for t in (rows // ROWS).unique_consecutive(return_counts=True)), strict=True
         ):
-            inside = range(chunk * ROWS, (chunk + 1) * ROWS)
-            index = rows[start : start + count] - inside.start
+            index = rows[start : start + count] - chunk * ROWS
             start += count
-            parts.append(row_numbers(inside, arms, seed, stream, draw, kind, draw=numbers)[index])
+            asked, drawn = self._of_chunk.get((seed, kind), ((), rows))
+            if asked != (chunk, arms, draw):
+                inside = range(chunk * ROWS, (chunk + 1) * ROWS)
+                drawn = row_numbers(inside, arms, seed, stream, draw, kind, draw=numbers)
+                self._of_chunk[seed, kind] = (chunk, arms, draw), drawn
+            parts.append(drawn.index_select(0, index))
         return torch.cat(parts)
 
     def forget(self) -> None:
         """Draw again for another device or precision: the same numbers."""
-        self._drawn = {}
+        self._drawn, self._of_chunk = {}, {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_drawn": {}}
+        return {**self.__dict__, "_drawn": {}, "_of_chunk": {}}
 
     def _draw_chunk(self, chunk: int, like: Tensor, arms: int) -> Numbers:
         generators = [generator(seed, Stream.ACTIONS, chunk, arms) for seed in self.seeds]

@@ -141,8 +141,9 @@ def log_product(values: Tensor) -> Tensor:
 
 def _by_layer(diagonal: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
     """One view a layer of a diagonal (..., p): (..., in, out), but (..., 1, in) for the last, as the products want."""
-    parts = diagonal.split([n_out * n_in for n_out, n_in in shapes], dim=-1)
-    *hidden, last = [part.unflatten(-1, (n_in, n_out)) for part, (n_out, n_in) in zip(parts, shapes, strict=True)]
+    parts = torch.split_with_sizes(diagonal, [n_out * n_in for n_out, n_in in shapes], dim=-1)
+    before = diagonal.shape[:-1]
+    *hidden, last = [part.view(*before, n_in, n_out) for part, (n_out, n_in) in zip(parts, shapes, strict=True)]
     return [*hidden, last.mT]
 
 

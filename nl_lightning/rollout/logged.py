@@ -8,11 +8,11 @@ from torch import Tensor
 from nl_lightning.agents.asking import ask
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.imports import overridden
-from nl_lightning.core.types import Choice, Deal, Round, View, Window, of_arm
+from nl_lightning.core.types import Choice, Deal, Round, View, Window
 from nl_lightning.rollout.dealt import join
 from nl_lightning.rollout.lookahead import first_guess, look_ahead
 
-__all__ = ["LoggedBlock", "LoggedRound", "Scored", "Subset"]
+__all__ = ["LoggedBlock", "LoggedRound", "Scored", "Subset", "nth_places"]
 
 
 _FEWEST_EVENTS = 16
@@ -169,7 +169,9 @@ class LoggedBlock:
         A replica accepts at most one event a step and passes at least one: this many need no look in between.
         """
         if self.slots > 1:
-            return int(((self._end - self._start) * (self.missing > 0)).max())
+            left = (self._end - self._start) * (self.missing > 0)
+            self._passed, left = torch.stack([self._start - self._begin, left]).tolist()
+            return max(left)
         return int(torch.minimum(self.missing, self._end - self._start).max())
 
     def step(self) -> Round:
@@ -227,34 +229,46 @@ class LoggedBlock:
     def look_ahead(self, left: int) -> Window:
         """Score the next events of every replica, of at most ``left`` that are left, and accept their matches."""
         agent, replicas, window = self.agent, len(self._start), max(_FEWEST_EVENTS, min(self.window, left))
-        # behind a replica's last event there is padding
-        event = torch.minimum(self._start.unsqueeze(1) + self._events[:window], self._end.unsqueeze(1)).flatten()
-        view = self._split(self._packed.index_select(0, event), (replicas, window, self.arms))
+        rows, logged = self._next_events(window)
+        view = self._split(rows, (replicas, window, self.arms))
         # not looked at, but of the right length for a choice of replicas
         view = view._replace(arms=view.mean)
-        logged = self._logged.index_select(0, event).view(replicas, window)
         # What is behind the last match that counts is not checked. A check may find a few other matches than the guess.
         guess = first_guess(agent, view)
         number = (guess == logged).cumsum(1)
+        most = (self.missing + _SPARE_MATCHES).unsqueeze(1)
         matched = torch.minimum(number[:, -1] + _SPARE_MATCHES, self.missing)
-        needed = (number < self.missing.unsqueeze(1) + _SPARE_MATCHES).sum(1)
-        slots, window = torch.stack([matched, needed]).amax(1).tolist()
+        slots, window = torch.stack([matched, (number < most).sum(1)]).amax(1).tolist()
         view, logged, guess = view.rounds(window), logged[:, :window], guess[:, :window]
-        matches = _Matches(view, logged, self.missing, self._events[:window], slots)
+        matches = _Matches(logged, self.missing, slots)
         found = look_ahead(agent, view, matches, matches.guess(guess, None))
         where, filled, _ = matches.places(found.guess)
         arm = matches.arm.gather(1, where)
         chosen = torch.add(arm, where, alpha=self.arms)
         score, mean, bonus = (values.flatten(1).gather(1, chosen) for values in (found.score, view.mean, found.bonus))
         # up to the last event that there was a slot for; a replica that misses nothing passes nothing
-        full = filled.sum(1) == matches.most.squeeze(1)
-        passed = torch.where(full, (where * filled).amax(1) + 1, window).masked_fill(self.missing == 0, 0)
+        accepted = filled.sum(1)
+        full = accepted == matches.most.squeeze(1)
+        passed = torch.where(full, where.amax(1) + 1, window).masked_fill(self.missing == 0, 0)
         radius, dimension = found.prefix.radius[:, 1:], found.prefix.effective_dimension[:, 1:]
         result = self._window(filled, self._start.unsqueeze(1) + where, arm, mean, score, bonus, radius, dimension)
-        self.missing = self.missing - filled.sum(1)
+        self.missing = self.missing - accepted
         self._start = torch.minimum(self._start + passed, self._end)
         self._windows.append(result)
         return result._replace(prefix=found.prefix, checks=found.checks)
+
+    def _next_events(self, window: int) -> tuple[Tensor, Tensor]:
+        """The next events of every replica: packed rows (R, W, K columns) and logged arms (R, W), -1 for padding."""
+        columns, replicas = (self._packed, self._logged), len(self._passed)
+        first = self._passed[0]
+        if self._passed == [first] * replicas:
+            # all stand at the same place, as at the beginning of a block, and nothing is copied
+            rows, logged = (c.unflatten(0, (replicas, -1))[:, first : first + window] for c in columns)
+        else:
+            # behind a replica's last event there is padding
+            event = torch.minimum(self._start.unsqueeze(1) + self._events[:window], self._end.unsqueeze(1)).flatten()
+            rows, logged = (c.index_select(0, event).unflatten(0, (replicas, window)) for c in columns)
+        return rows, logged
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 
@@ -301,21 +315,18 @@ class _Matches:
     """Accepts events whose logged arm is chosen. A guess is one bit an event: whether it is accepted.
 
     Args:
-        view: (R, W, ...), of the events.
-        logged: (R, W), their logged arms, -1 for padding.
+        logged: (R, W), the events' logged arms, -1 for padding.
         missing: (R,), rounds still to play.
-        events: (W,), 0, 1, ..., W - 1.
         slots: events that a replica may accept.
     """
 
-    def __init__(self, view: View, logged: Tensor, missing: Tensor, events: Tensor, slots: int) -> None:
-        self.logged, self.events, self.slots = logged, events, slots
+    def __init__(self, logged: Tensor, missing: Tensor, slots: int) -> None:
+        self.logged = logged
         self.most = missing.clamp_max(slots).unsqueeze(1)
         """(R, 1), events that a replica may accept: what it misses, and what there are slots for"""
+        self._nth = torch.arange(1, slots + 1, device=logged.device).repeat(len(logged), 1)
         self.arm = logged.clamp_min(0)
         """(R, W), the logged arm, 0 for padding"""
-        self.at_logged = of_arm(view.observation, self.arm)
-        """(R, W, ...), its observation"""
 
     def guess(self, arm: Tensor, replicas: Tensor | None) -> Tensor:
         match = arm == _of(self.logged, replicas)
@@ -323,17 +334,22 @@ class _Matches:
 
     def observed(self, view: View, guess: Tensor, replicas: Tensor | None) -> tuple[Tensor, Tensor]:
         where, filled, number = self.places(guess)
-        at_logged = _of(self.at_logged, replicas)
-        index = where.unsqueeze(-1).expand(-1, -1, at_logged.shape[-1])
-        return at_logged.gather(1, index) * filled.unsqueeze(-1), number - guess.long()
+        arm = _of(self.arm, replicas).gather(1, where)
+        replica = torch.arange(len(where), device=where.device).unsqueeze(1)
+        return view.observation[replica, where, arm] * filled.unsqueeze(-1), number.add(guess, alpha=-1)
 
     def places(self, accepted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The event (R, S) of each slot, which slots are filled, and the number (R, W) accepted up to each event."""
-        number, slots = accepted.cumsum(1), self.slots
-        # event -> slot; those that are not accepted land after the last slot
-        place = torch.where(accepted, number - 1, slots)
-        where = place.new_zeros(len(place), slots + 1).scatter_(1, place, self.events.expand_as(place))[:, :-1]
-        return where, self.events[:slots] < number[:, -1:], number
+        number = accepted.cumsum(1)
+        return *nth_places(number, self._nth[: len(number)]), number
+
+
+def nth_places(number: Tensor, nth: Tensor) -> tuple[Tensor, Tensor]:
+    """(R, S): where the ``nth`` (R, S) events are among W, if ``number`` (R, W) counts them up to each one, and
+    whether there are so many of them. The place is 0 where there are not."""
+    place = torch.searchsorted(number, nth)
+    found = place < number.shape[1]
+    return place.mul_(found), found
 
 
 def _of(values: Tensor, replicas: Tensor | None) -> Tensor:

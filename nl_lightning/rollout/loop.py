@@ -17,7 +17,7 @@ from nl_lightning.core.imports import overridden
 from nl_lightning.core.types import History, Round, Window
 from nl_lightning.environments import Environment, LoggedEnvironment, Simulation
 from nl_lightning.rollout.dealt import DealtBlock, join
-from nl_lightning.rollout.logged import LoggedBlock
+from nl_lightning.rollout.logged import LoggedBlock, nth_places
 from nl_lightning.rollout.weighted import WeightedBlock, check_learner, numbers_per_event
 
 __all__ = ["EVALUATED_BYTES", "OnRound", "OnWindow", "Plan", "make_plan", "play"]
@@ -174,8 +174,8 @@ class _Blocks:
     def _logged(self, environment: LoggedEnvironment) -> Iterator[LoggedBlock]:
         agent, plan, count = self.agent, self.plan, self.count
         alive = torch.ones_like(agent.diverged_at, dtype=torch.bool) if agent.alive is None else agent.alive
-        environment.alive = alive.tolist()
-        missing = torch.where(alive, count, 0)
+        environment.alive = playing = alive.tolist()
+        missing = alive * count
         room, value = _room(agent, environment.arms), environment.value
         if value is not None:
             needed = max(1, numbers_per_event(agent, environment.arms))
@@ -184,7 +184,8 @@ class _Blocks:
         subset = not plan.ahead and plan.window > 1 and agent.design.can_take_subsets
         subset = subset and not overridden(agent, Agent, "evaluate", "featurize")
         padding = _PADDING if plan.ahead else plan.window
-        while any(wanted := missing.tolist()):
+        wanted = missing.tolist()
+        while any(wanted):
             deal = environment.next_events(wanted, padding, room, subset)
             if deal is None:
                 break
@@ -195,10 +196,10 @@ class _Blocks:
                 else WeightedBlock(agent, deal, missing, stop, window, follow, value)
             )
             yield block
-            left = block.all_missing()
-            environment.advance(block.passed().tolist(), (missing - left).tolist())
-            missing = left
-            self.rounds = count - int(missing[alive].min())
+            missing, before = block.all_missing(), wanted
+            wanted = missing.tolist()
+            environment.advance(block.passed().tolist(), [b - w for b, w in zip(before, wanted, strict=True)])
+            self.rounds = count - min(w for w, plays in zip(wanted, playing, strict=True) if plays)
 
 
 def _history(windows: list[Window], start: int, blocks: _Blocks, agent: Agent) -> History:
@@ -214,13 +215,17 @@ def _history(windows: list[Window], start: int, blocks: _Blocks, agent: Agent) -
     filled = whole.filled
     if whole.event is None or filled is None:
         return History(t, **columns, valid=filled)  # type: ignore[arg-type]
-    place = torch.where(filled, filled.cumsum(1) - 1, rounds)
+    nth = torch.arange(1, rounds + 1, device=filled.device).repeat(len(filled), 1)
+    place, valid = nth_places(filled.cumsum(1), nth)
+    empty = None if bool(valid.all()) else ~valid
 
     def compact(values: Tensor) -> Tensor:
-        index = place.view(*place.shape, *[1] * (values.dim() - 2)).expand_as(values)
-        target = values.new_zeros(values.shape[0], rounds + 1, *values.shape[2:])
-        return target.scatter_(1, index, values)[:, :rounds]
+        of_features = values.dim() > 2
+        index = place.unsqueeze(-1).expand(-1, -1, values.shape[2]) if of_features else place
+        dense = values.gather(1, index)
+        if empty is not None:
+            dense.masked_fill_(empty.unsqueeze(-1) if of_features else empty, 0)
+        return dense
 
-    valid = compact(filled)
     dense = {name: None if values is None else compact(values) for name, values in columns.items()}
-    return History(t, **dense, valid=None if bool(valid.all()) else valid)  # type: ignore[arg-type]
+    return History(t, **dense, valid=None if empty is None else valid)  # type: ignore[arg-type]

@@ -143,13 +143,16 @@ class LogCursor:
         # replicas are evaluated again.
         return int((rounds + 2.5 * rounds**0.5) / rate)
 
-    def events(self, count: int, shown: Groups) -> list[CandidateEvents]:
-        """Up to ``count`` of the next events, in one part per row group. Groups without events are passed."""
+    def events(self, count: int, spare: int, shown: Groups) -> list[CandidateEvents]:
+        """Up to ``count`` of the next events, in one part per row group. Groups without events are passed.
+
+        Up to ``spare`` more of the last group follow, so that the last part need not be copied to be padded.
+        """
         self._skip_finished(shown)
         parts, group, offset = [], self.group, self.offset
         while count > 0 and group < self.groups:
             events = shown(group).events
-            part = events.slice(offset, min(offset + count, len(events.row)))
+            part = events.slice(offset, min(offset + count + spare, len(events.row)))
             if len(part.row):
                 parts.append(part)
             count -= len(part.row)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.whole import is_whole
@@ -145,7 +146,7 @@ class ObdFeatures(Features):
 
     def users(self, codes: Tensor) -> Tensor:
         """u (..., 16) for users and positions (..., 5)."""
-        return self.user[codes[..., :4] + self._starts].sum(-2)
+        return embedding(codes[..., :4] + self._starts, self.user).sum(-2)
 
     def arms(self, codes: Tensor, numbers: Tensor, item: Tensor, pair: Tensor) -> Tensor:
         """x (..., K, 42) for users and positions (..., 5), items (..., K) and their affinities (..., K, 1)."""
@@ -153,7 +154,7 @@ class ObdFeatures(Features):
         a = self.scaled_affinity(pair)
         shape = (*item.shape, -1)
         place = self.scaled_position(codes[..., 4] + 1)[..., None, None].expand(*item.shape, 1)
-        return torch.cat([u.expand(shape), self.item[item], place, a, u * a], dim=-1)
+        return torch.cat([u.expand(shape), embedding(item, self.item), place, a, u * a], dim=-1)
 
     def scaled_affinity(self, affinity: Tensor) -> Tensor:
         """2 log1p(a) / log1p(a_max) - 1, clamped to 1 above a_max."""
