@@ -118,7 +118,10 @@ class ReplayLog(LoggedEnvironment):
         if fit_rows is not None:
             check_whole(1, fit_rows=fit_rows)
         self.whole_log = Log(bundled_log() if log is None else log)
-        self.warm_rows = None if warm_start is None else self.whole_log.part(warm_start)
+        try:
+            self.warm_rows = None if warm_start is None else self.whole_log.part(warm_start)
+        except InputError as error:
+            raise InputError(f"warm_start: {error}") from None
         self.log = self.whole_log.part(_behind(self.warm_rows, self.whole_log) if rows is None else rows)
         if self.warm_rows is not None and _overlap(self.warm_rows, self.log):
             raise InputError(

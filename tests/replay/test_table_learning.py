@@ -268,6 +268,26 @@ def test_a_run_goes_on_with_the_features_that_it_began_with(logs: dict[str, Log]
         run(lambda frame, actions: priced(frame, actions), 60, path)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"warm_start": "0-300"}, "warm_start: rows must be like 0:5000, 5000: or :5000, got '0-300'"),
+        ({"warm_start": "0:9999"}, "warm_start: rows 0:9999 end at 9999"),
+        ({"warm_start": "5:5"}, "warm_start: rows 5:5 hold no event"),
+        ({"rows": "0-300"}, "^rows must be like"),
+        ({"warm_start": "0:100", "rows": "99:400"}, "rows 99:400 and warm_start 0:100 overlap"),
+        ({"warm_start": "400:"}, "warm_start takes .* up to its end"),
+        ({"warm_start_weights": True}, "warm_start_weights has no effect without warm_start"),
+    ],
+    ids=str,
+)
+def test_parts_of_a_log_that_cannot_be_learned_are_refused_by_name(
+    settings: dict[str, Any], message: str, logs: dict[str, Log]
+) -> None:
+    with pytest.raises(InputError, match=message):
+        ReplayLog(str(logs["all"].path), rejection="biased-match", **settings)
+
+
 def test_an_agent_of_this_process_is_not_judged_unawares_on_what_it_learned(logs: dict[str, Log]) -> None:
     log = logs["all"]
     environment = ReplayLog(str(log.path), warm_start="0:100", rows="100:400", rejection="biased-match")
