@@ -68,6 +68,7 @@ def _measure(options: argparse.Namespace, console: Console) -> bool:
         ),
         "long": _rows(fit.schedule, fit.million, learning.schedules),
         "learning": learning.untuned,
+        "fixed": learning.fixed_arms,
         "grid": learning.grid,
         "tried": learning.tried,
         "blocks": _rows(blocks.fits),

@@ -58,6 +58,7 @@ ORDER = {
     "fit": "A fit",
     "long": "Long runs",
     "learning": "How well agents learn untuned",
+    "fixed": "Fixed arms: untuned, beside Greedy",
     "grid": "The paper's grid, untuned TrainNN",
     "tried": "What else was tried",
     "blocks": "Blocks",

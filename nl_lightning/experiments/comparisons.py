@@ -2,9 +2,10 @@
 
 "A is better than B" is the paired t test over the seeds that both have, two-sided at 1 - LEVEL = 4%: the claim's
 direction is significant where the 96% interval of the difference lies on its side of zero. A and B are practically
-equal where that interval lies within MARGIN = 5% of B's mean on both sides of zero: two one-sided tests at 2%. A seed
-whose TrainNN diverged counts with the worst number that any agent has on it. Seeds of a replay share the log's clicks,
-so that there the chance of one seed's clicks is added to the variance over seeds.
+equal where that interval lies within MARGIN = 5% of B's mean on both sides of zero: two one-sided tests at 2%. Where
+there is next to no regret, a difference of NIL = one click in 10,000 rounds stands for the 5%. A seed whose TrainNN
+diverged counts with the worst number that any agent has on it. Seeds of a replay share the log's clicks, so that there
+the chance of one seed's clicks is added to the variance over seeds.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import numpy as np
 
 from nl_lightning.core.statistics import LEVEL, Paired, paired, rate_variance
 from nl_lightning.experiments.results import AgentResult, PanelResult
-from nl_lightning.runs.summary import CTR, Measure
+from nl_lightning.runs.summary import CTR, REGRET, Measure
 
 __all__ = [
     "AGREES",
@@ -22,6 +23,7 @@ __all__ = [
     "DISAGREES",
     "EQUAL",
     "MARGIN",
+    "NIL",
     "UNDECIDED",
     "VERDICTS",
     "Comparison",
@@ -33,6 +35,7 @@ __all__ = [
     "every",
     "holm",
     "least_clear",
+    "margin",
     "noted",
     "probability",
     "seeds",
@@ -45,6 +48,9 @@ ALPHA = 1 - LEVEL
 
 MARGIN = 0.05
 """Agents whose difference is certainly less than this share of the second one's number are practically equal."""
+
+NIL = 1e-4
+"""So are agents whose regret certainly differs by less than this much a round, however little regret there is."""
 
 AGREES, DISAGREES, EQUAL, UNDECIDED = "agrees", "disagrees", "practically equal", "undecided"
 VERDICTS = (AGREES, EQUAL, DISAGREES, UNDECIDED)
@@ -126,8 +132,14 @@ def compare(
         shared = _click_variance(first, a_mean) + handicap**2 * _click_variance(second, b_mean / handicap)
     advantage = paired(measure.better * a, measure.better * b, shared=shared)
     lost = len(set(first.diverged) & set(seeds)) + len(set(second.diverged) & set(seeds))
-    margin = MARGIN * abs(b_mean) if handicap == 1 else np.nan
-    return Comparison(name, other, a_mean, b_mean, advantage, int((~both).sum()), lost, margin)
+    equal = margin(b_mean, second, measure) if handicap == 1 else np.nan
+    return Comparison(name, other, a_mean, b_mean, advantage, int((~both).sum()), lost, equal)
+
+
+def margin(mean: float, agent: AgentResult, measure: Measure) -> float:
+    """max(MARGIN |mean|, NIL T), the second for a regret only: within it of ``mean`` an agent is practically equal."""
+    least = NIL * float(agent.t[-1]) if measure is REGRET and len(agent.t) else 0.0
+    return max(MARGIN * abs(mean), least)
 
 
 def counted(panel: PanelResult, measure: Measure) -> PanelResult:

@@ -8,7 +8,7 @@ from nl_lightning.core.files import write_beside
 from nl_lightning.core.statistics import CLICK_LEVEL, LEVEL
 from nl_lightning.experiments import answer, tables
 from nl_lightning.experiments.claims import CLAIMS, Claim
-from nl_lightning.experiments.comparisons import ALPHA, MARGIN
+from nl_lightning.experiments.comparisons import ALPHA, MARGIN, NIL
 from nl_lightning.experiments.figures import divergence
 from nl_lightning.experiments.paper import CONTROL
 from nl_lightning.experiments.readings import READINGS
@@ -47,7 +47,8 @@ correction: where the claim is false one of them is, and that one alone is found
 most {ALPHA:.0%}.
 - **practically equal**: every comparison is significant or practically equal, and one at least is the latter: the \
 {LEVEL:.0%} interval of the difference lies within {MARGIN:.0%} of the second one's mean on both sides of zero (two \
-one-sided tests at {ALPHA / 2:.0%}).
+one-sided tests at {ALPHA / 2:.0%}). Where there is next to no regret, one click in {1 / NIL:,.0f} rounds stands for \
+the {MARGIN:.0%}.
 - **disagrees**: one comparison is significant in the other direction, after Holm's correction over all of them, and \
 not practically equal.
 - **undecided**: none of these. It is no evidence that the agents are alike.

@@ -20,17 +20,14 @@ from nl_lightning.core.files import write_beside
 from nl_lightning.core.statistics import LEVEL
 from nl_lightning.experiments import common, paper
 from nl_lightning.experiments.claims import NEURAL
-from nl_lightning.experiments.comparisons import MARGIN, counted
+from nl_lightning.experiments.comparisons import MARGIN, counted, margin
 from nl_lightning.experiments.parts import Part
 from nl_lightning.experiments.pool import Tell
 from nl_lightning.experiments.readings import Reading
 from nl_lightning.experiments.results import PanelResult
 from nl_lightning.runs.summary import REGRET
 
-__all__ = ["BEYOND", "FurtherPart", "needed", "note", "of_parts", "settle", "settled"]
-
-BEYOND = 10
-"""A panel that needs more than so many times the seeds it may get, gets no further ones: they would decide nothing."""
+__all__ = ["FurtherPart", "needed", "note", "of_parts", "settle", "settled"]
 
 
 class FurtherPart(NamedTuple):
@@ -89,21 +86,19 @@ def of_parts(of_figure: Sequence[Part]) -> list[FurtherPart]:
 
 
 def needed(panel: PanelResult) -> int:
-    """n = max over pairs of explorers of (t_{n_0 - 1} s / (MARGIN / 2 m))^2, from n_0 seeds of each.
+    """n = max over pairs of explorers of (t_{n_0 - 1} s / (w / 2))^2, from n_0 seeds of each.
 
-    s is the standard deviation of the pair's differences, m the smaller one of their mean regrets. With n seeds the
-    interval of a difference has a half-width of about MARGIN / 2 of m at most. Such an interval lies on one side of
-    zero, or within MARGIN of it: the comparison is decided.
+    s is the standard deviation of the pair's differences, w the margin within which they are practically equal. With n
+    seeds the interval of a difference has a half-width of about w / 2 at most. Such an interval lies on one side of
+    zero, or within w of it: the comparison is decided.
     """
-    finals = {a.agent: a.final for a in counted(panel, REGRET).agents if a.agent in NEURAL and len(a.final) > 1}
+    agents = [a for a in counted(panel, REGRET).agents if a.agent in NEURAL and len(a.final) > 1]
     found = 0.0
-    for first, second in combinations(finals.values(), 2):
-        t = stdtrit(len(first) - 1, (1 + LEVEL) / 2)
-        width = MARGIN / 2 * min(first.mean(), second.mean())
-        spread = (first - second).std(ddof=1)
-        if spread:
-            found = max(found, float((t * spread / width) ** 2) if width > 0 else math.inf)
-    return int(min(math.ceil(found) if math.isfinite(found) else found, 10**9))
+    for first, second in combinations(agents, 2):
+        t = stdtrit(len(first.final) - 1, (1 + LEVEL) / 2)
+        w = margin(min(first.final.mean(), second.final.mean()), first, REGRET)
+        found = max(found, float(t * (first.final - second.final).std(ddof=1) / (w / 2)) ** 2)
+    return math.ceil(found)
 
 
 def settle(of_figure: Sequence[Part]) -> None:
@@ -116,10 +111,8 @@ def settle(of_figure: Sequence[Part]) -> None:
             continue
         reading = any_part.reading
         wanted = needed(PanelResult(name, "", [part.first_result() for part in own]))
-        limit, total = most(reading, any_part.panel), reading.seeds
-        if wanted <= BEYOND * limit:
-            # in tens, so that the last digits of a regret hardly ever change it
-            total = min(max(total, 10 * math.ceil(wanted / 10)), limit)
+        # in tens, so that the last digits of a regret hardly ever change it
+        total = min(max(reading.seeds, 10 * math.ceil(wanted / 10)), most(reading, any_part.panel))
         text = json.dumps({"needed": wanted, "seeds": total}) + "\n"
         write_beside(file, lambda path, text=text: path.write_text(text))  # type: ignore[misc]
 
@@ -143,8 +136,7 @@ def note(of_figure: Sequence[Part]) -> list[str]:
     said = (
         f"Seeds by panel: {got}. The first {reading.seeds} say how many a panel needs so that the {LEVEL:.0%} interval "
         f"of every difference between two explorers has a half-width of at most {MARGIN / 2:.1%} of their regret, "
-        f"which decides every comparison. If {BEYOND} times the {reading.most_seeds} that a panel may get are too few, "
-        "it gets no further ones."
+        f"which decides every comparison. A panel gets {reading.most_seeds} at most."
     )
     return [f"{said} More would have been needed for {', '.join(short)}." if short else said]
 

@@ -357,6 +357,20 @@ def test_verdicts_equal_those_of_plain_loops() -> None:
     assert min(seen.get(kind, 0) for kind in VERDICTS) >= 15
 
 
+@pytest.mark.parametrize(
+    ("apart", "expected"), [(0.01, "practically equal"), (0.19, "practically equal"), (0.21, "disagrees")]
+)
+def test_where_there_is_next_to_no_regret_a_click_in_10000_rounds_is_nothing(apart: float, expected: str) -> None:
+    """As on h5, where all arms are clicked: a difference of a hundredth of a click may be many times a regret."""
+    noise = np.random.default_rng(0).normal(0, 0.001, 20)
+    first, second = agent_result(UCB2, 0.03 + apart + noise), agent_result(UCB1, np.full(20, 0.03))
+    first, second = (agent._replace(t=np.array([1, 2000])) for agent in (first, second))
+    assert every([compare(first, second, REGRET)], REGRET).verdict == expected
+    # not so for click rates
+    swapped = every([compare(first, second, CTR)], CTR).verdict
+    assert swapped == "agrees"
+
+
 def test_agents_a_margin_apart_are_rarely_called_equal() -> None:
     """At the edge of the margin, 5 of 100, equality is claimed with a probability of at most 2%."""
     generator = np.random.default_rng(5)
