@@ -119,14 +119,20 @@ def compare(
     """The first against the second, whose numbers are multiplied by ``handicap``.
 
     advantage_i = better (first_i - handicap second_i),  better = -1 for regret, 1 for CTR, i over common seeds.
-    With a handicap nobody asks whether they are equal.
+    With a handicap nobody asks whether they are equal. Where there is next to no regret, so that the handicap allows
+    less than NIL a round more, it is second_i + NIL T instead.
     """
     seeds = sorted(set(first.seeds) & set(second.seeds))
     a = np.array([first.final[first.seeds.index(seed)] for seed in seeds], dtype=np.float64)
-    b = handicap * np.array([second.final[second.seeds.index(seed)] for seed in seeds], dtype=np.float64)
+    b = np.array([second.final[second.seeds.index(seed)] for seed in seeds], dtype=np.float64)
     both = ~(np.isnan(a) | np.isnan(b))
-    a_mean, b_mean = (float(x[both].mean()) if both.any() else np.nan for x in (a, b))
     name, other = names or (first.agent, second.agent)
+    nothing = _nil(second, measure)
+    if both.any() and handicap > 1 and (handicap - 1) * b[both].mean() < nothing:
+        b, other = b + nothing, f"{second.agent} and a click in {1 / NIL:,.0f} rounds"
+    else:
+        b = handicap * b
+    a_mean, b_mean = (float(x[both].mean()) if both.any() else np.nan for x in (a, b))
     shared = 0.0
     if measure is CTR and both.any():
         shared = _click_variance(first, a_mean) + handicap**2 * _click_variance(second, b_mean / handicap)
@@ -138,8 +144,11 @@ def compare(
 
 def margin(mean: float, agent: AgentResult, measure: Measure) -> float:
     """max(MARGIN |mean|, NIL T), the second for a regret only: within it of ``mean`` an agent is practically equal."""
-    least = NIL * float(agent.t[-1]) if measure is REGRET and len(agent.t) else 0.0
-    return max(MARGIN * abs(mean), least)
+    return max(MARGIN * abs(mean), _nil(agent, measure))
+
+
+def _nil(agent: AgentResult, measure: Measure) -> float:
+    return NIL * float(agent.t[-1]) if measure is REGRET and len(agent.t) else 0.0
 
 
 def counted(panel: PanelResult, measure: Measure) -> PanelResult:

@@ -48,7 +48,7 @@ most {ALPHA:.0%}.
 - **practically equal**: every comparison is significant or practically equal, and one at least is the latter: the \
 {LEVEL:.0%} interval of the difference lies within {MARGIN:.0%} of the second one's mean on both sides of zero (two \
 one-sided tests at {ALPHA / 2:.0%}). Where there is next to no regret, one click in {1 / NIL:,.0f} rounds stands for \
-the {MARGIN:.0%}.
+the {MARGIN:.0%}, and for the tenth more that a competitive agent may have.
 - **disagrees**: one comparison is significant in the other direction, after Holm's correction over all of them, and \
 not practically equal.
 - **undecided**: none of these. It is no evidence that the agents are alike.

@@ -89,7 +89,8 @@ def better(first: Sequence[str], second: Sequence[str], handicap: float = 1.0) -
 
 
 def competitive(agent: str, others: Sequence[str]) -> Rule:
-    """The agent has at most 1.1 times the regret of each of the others, and so of the best of them.
+    """The agent has at most 1.1 times the regret of each of the others, and so of the best of them. Where there is next
+    to no regret, it may have a click in 10,000 rounds more.
 
     "Not significantly worse" would not do: whoever measures little would find all agents competitive. So a margin
     is stated, and the numbers must show that the agent stays within it.

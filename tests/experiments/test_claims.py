@@ -371,6 +371,27 @@ def test_where_there_is_next_to_no_regret_a_click_in_10000_rounds_is_nothing(apa
     assert swapped == "agrees"
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (0.06, 0.03, "agrees"),
+        (0.03, 0.0, "agrees"),
+        (0.22, 0.03, "agrees"),
+        (0.24, 0.03, "disagrees"),
+        (10.9, 10, "agrees"),
+        (11.1, 10, "disagrees"),
+    ],
+)
+def test_a_competitive_agent_may_have_a_tenth_more_or_next_to_nothing(
+    first: float, second: float, expected: str
+) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.001, 20)
+    one, other = agent_result(TS1, first + noise), agent_result(NCBF, np.full(20, second))
+    comparison = compare(*(a._replace(t=np.array([1, 2000])) for a in (one, other)), REGRET, handicap=1.1)
+    assert every([comparison], REGRET).verdict == expected
+    assert comparison.second == ("NCBF-UCB and a click in 10,000 rounds" if second < 1 else "NCBF-UCB")
+
+
 def test_agents_a_margin_apart_are_rarely_called_equal() -> None:
     """At the edge of the margin, 5 of 100, equality is claimed with a probability of at most 2%."""
     generator = np.random.default_rng(5)
