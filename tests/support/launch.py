@@ -1,6 +1,7 @@
 """Commands of several processes, as users start them."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -32,10 +33,21 @@ def start(
         "MASTER_PORT": str(free_port()),
         **(environment or {}),
     }
-    command = [sys.executable, "-m", module, *arguments]
     return subprocess.Popen(
-        command, cwd=cwd, env=mine, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        [sys.executable, "-m", module, *arguments],
+        cwd=cwd,
+        env=mine,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        # tests that a shell runs in the background ignore Ctrl-C, and what they start would inherit that
+        preexec_fn=_heed_interrupts,
     )
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen[str], seconds: float = SECONDS) -> str:
