@@ -205,7 +205,7 @@ class BanditCLI(LightningCLI):
         except ValueError as error:
             # jsonargparse wraps what a constructor raised into a text that lists every setting
             cause: BaseException = error
-            while cause.__cause__ is not None:
+            while cause.__cause__ is not None and not isinstance(cause, InputError):
                 cause = cause.__cause__
             raise cause from None
 
