@@ -100,6 +100,32 @@ def test_a_figure_from_the_runs_to_the_verdicts(small: Path, capsys: pytest.Capt
     ]
 
 
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.xdist_group("processes"))])
+def test_a_panel_gets_further_seeds(
+    jobs: int, small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They follow once the first seeds of all agents are there; the figure is finished after them."""
+    READINGS["literal"] = SMALL._replace(lam=(0.1,), most_seeds=5)
+    explorers = ("NCBF-UCB", "NeuralLog-UCB-2")
+    monkeypatch.setitem(paper.FIGURES, "fig1", paper.FIGURES["fig1"]._replace(agents=explorers))
+    run("fig1", "--out=out", jobs=jobs)
+    shown = capsys.readouterr().out
+    assert shown.index("[4/7]") < shown.index("NCBF-UCB, further seeds: 5 seeds in all")
+    assert shown.index("[7/7]") < shown.index("fig1 (literal) is finished.")
+    stored = json.loads((small / "out" / "literal" / "fig1.json").read_text())
+    (panel,) = stored["panels"]
+    assert [agent["seeds"] for agent in panel["agents"]] == [[0, 1, 2, 3, 4]] * 3
+    assert any(note.startswith("Seeds by panel: h1 5.") for note in stored["notes"])
+    before = stamps(small / "out" / "runs" / "literal" / "fig1" / "h1")
+    run("fig1", "--out=out", "--resume", jobs=jobs)
+    assert "Parts: 7 finished and kept, 0 left." in capsys.readouterr().out
+    assert stamps(small / "out" / "runs" / "literal" / "fig1" / "h1") == before
+    # other numbers of seeds are other runs
+    READINGS["literal"] = SMALL._replace(lam=(0.1,), most_seeds=9)
+    assert fails("fig1", "--out=out", "--resume") == 1
+    assert "most seeds was 5, is 9" in capsys.readouterr().err
+
+
 def test_a_figure_is_completed_once(
     small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
