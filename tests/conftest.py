@@ -44,15 +44,18 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def fit() -> Fit:
     """Fit an agent on a small synthetic problem and keep its rounds."""
 
-    def run(agent: Agent, rounds: int = 60, ckpt_path: Any = None, callbacks: Any = (), **environment: Any) -> Any:
-        settings = {"function": "h1", "dim": agent.dim, "arms": 4, "pool": 30, **environment}
+    def run(
+        agent: Agent, rounds: int = 60, ckpt_path: Any = None, callbacks: Any = (), world: Any = None, **settings: Any
+    ) -> Any:
+        if world is None:
+            world = Synthetic(**{"function": "h1", "dim": agent.dim, "arms": 4, "pool": 30, **settings})
         keep = Keep()
         trainer = L.Trainer(
             **QUIET,
             enable_checkpointing=False,
             callbacks=[keep, *callbacks],
         )
-        trainer.fit(agent, BanditData(Synthetic(**settings), rounds=rounds), ckpt_path=ckpt_path)
+        trainer.fit(agent, BanditData(world, rounds=rounds), ckpt_path=ckpt_path)
         return agent, keep
 
     return run

@@ -8,6 +8,7 @@ from torch import Tensor
 from nl_lightning.core.rng import Stream, generator
 from nl_lightning.core.types import TrainingBatch
 from nl_lightning.models.base import Descent, Observations, RewardModel
+from nl_lightning.models.merging import merged
 from nl_lightning.models.minibatches import Minibatches
 from nl_lightning.models.training import Start, kept, train
 
@@ -76,9 +77,14 @@ class TrainNN:
         diverged, or None. ``numbers`` are those of this call, one a replica, where it ``draws``."""
         data = Observations(batch.x, batch.reward, batch.weight)
         n = data.x.shape[1]
-        if data.weight is None and model.learns_from_padding:
+        # a sort costs less than a gradient step, so that it pays where arms are seen twice on average
+        merge = model.sums_over_observations and self.batch_size is None and n >= 2 * (batch.distinct or n)
+        if data.weight is None and (model.learns_from_padding or merge):
             place = torch.arange(n, device=length.device)
             data = data._replace(weight=(place < length.unsqueeze(1)).to(data.x.dtype))
+        if merge and batch.distinct is not None:
+            # one more for the zeros behind a shorter replica
+            data = merged(data, batch.distinct + 1) or data
         if self.batch_size is not None and n > self.batch_size and isinstance(descent.steps, int):
             generators = _generators(seeds, Stream.MINIBATCHES, numbers)
             drawn = Minibatches.draw(generators, length, self.batch_size, descent.steps, data.x.dtype)

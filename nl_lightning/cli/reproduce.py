@@ -107,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--seeds",
         type=int,
-        help="of the final runs; default: by reading, 10 (the paper's), or 50 to 150 by what a panel needs; obd: 5",
+        help="of the final runs; default: by reading, 10 (the paper's), or 50 to 200 by what a panel needs; obd: 5",
     )
     made.add_argument("--tuning-seeds", type=int, help="of the grid search; default: 3 others")
     made.add_argument("--horizon", type=int, help="rounds T; default: 2000, and more on the simulated log")

@@ -35,6 +35,7 @@ class Stream(IntEnum):
     PROBABILITIES = 12
     RESAMPLE = 13
     JITTER = 14
+    MERGING = 15
 
 
 def generator(seed: int, stream: Stream, *index: int) -> torch.Generator:

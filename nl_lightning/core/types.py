@@ -163,6 +163,8 @@ class TrainingBatch(NamedTuple):
     """(R,), replicas that are not trained because their log has ended; None where there are none"""
     due: bool
     """False for the rounds after the last call of TrainNN, too few for another one"""
+    distinct: int | None = None
+    """the most different rows that a replica's x can have; None where that is not known"""
 
 
 class Round(ABC):

@@ -70,6 +70,7 @@ class Synthetic(ChunkedSimulation):
             )
         self.function: Function = function
         self.dim, self.arms, self.pool = dim, arms, pool
+        self.distinct_arms = pool
         self.seed, self.noise_seed, self.norm = seed, noise_seed, norm
         self._noise_seeds: list[int] = []
         self._pools = self._probabilities = torch.empty(0, device="cpu")

@@ -41,9 +41,11 @@ def parameters(agent: str, features: int, m: int) -> int:
     return features if agent in paper.LINEAR else features * m
 
 
-def seconds(replicas: int, rounds: int, parameters: int) -> float:
-    """Estimated seconds of a fit on one core: the rounds of all replicas, and TrainNN, whose sums grow with them."""
-    return 0.1 + rounds * (5e-4 + replicas * (2e-5 + 1e-7 * parameters + 2.2e-10 * rounds * parameters))
+def seconds(replicas: int, rounds: int, parameters: int, distinct: int | None = None) -> float:
+    """Estimated seconds of a fit on one core: the rounds of all replicas, and TrainNN, whose sums grow with them, or
+    with the ``distinct`` arms."""
+    summed = rounds if distinct is None else min(rounds, 2 * distinct)
+    return 0.1 + rounds * (5e-4 + replicas * (2e-5 + 3e-8 * parameters + 8e-11 * summed * parameters))
 
 
 def ticks(tell: Tell, stage: str, total: int, start: float, end: float) -> fits.OnRounds:

@@ -53,7 +53,7 @@ class FurtherPart(NamedTuple):
         reading, panel = self.reading, self.part.panel
         total = settled(self.part.root, self.figure, panel.name) or most(reading, panel)
         size = common.parameters(self.part.agent, panel.features, paper.NETWORK["width"])
-        return common.seconds(total - reading.seeds, reading.horizon, size)
+        return common.seconds(total - reading.seeds, reading.horizon, size, panel.distinct_arms)
 
     @property
     def finished(self) -> bool:

@@ -91,6 +91,11 @@ class Panel(NamedTuple):
     most_seeds: int | None = None
     """where a run takes long, a limit of its own on the seeds"""
 
+    @property
+    def distinct_arms(self) -> int | None:
+        """The number of different arms of a seed; None where there are as many as rounds."""
+        return self.environment.init_args.get("pool")
+
 
 class Sweep(NamedTuple):
     """One setting that is varied while the others stay as they were chosen."""

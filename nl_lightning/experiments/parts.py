@@ -119,7 +119,10 @@ class Part(NamedTuple):
             sum(len(sweep.values) for sweep in self.sweeps) * self.reading.sweep_seeds,
         )
         size = parameters(self.agent, self.panel.features, paper.NETWORK["width"])
-        search, final, sweeps = (seconds(count, self.reading.horizon, size) if count else 0.0 for count in replicas)
+        distinct = self.panel.distinct_arms
+        search, final, sweeps = (
+            seconds(count, self.reading.horizon, size, distinct) if count else 0.0 for count in replicas
+        )
         return search, final, sweeps
 
     @property

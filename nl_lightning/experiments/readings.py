@@ -80,7 +80,7 @@ _STABLE = Reading(
     seeds=50,
     tuning_seeds=3,
     hindsight_seeds=10,
-    most_seeds=150,
+    most_seeds=200,
 )
 
 READINGS: dict[str, Reading] = {

@@ -93,6 +93,9 @@ class RewardModel(nn.Module, ABC):
     """theta: the parameters, each (R, ...)"""
     learns_from_padding: bool = False
     """Whether rows of zeros would change the parameters, so that observations need weights where they are padded."""
+    sums_over_observations: bool = False
+    """Whether equal observations may be put together, as one with the sum of their weights: layers like dropout, or
+    those that look at a whole batch, would tell the difference."""
     draws: bool = False
     """Whether layers draw random numbers in TrainNN, like dropout."""
 

@@ -285,7 +285,8 @@ class RoundLoader:
                 behind = [accepted < data.played for accepted in data.environment.accepted]
                 inactive = torch.tensor(behind, device=agent.lam.device)
             x, reward, weight = agent.buffer.rows(agent.learner.window)
-            yield TrainingBatch(x, reward, weight, inactive, due=data.played == before + every)
+            due = data.played == before + every
+            yield TrainingBatch(x, reward, weight, inactive, due, data.environment.distinct_arms)
 
     def state_dict(self) -> dict[str, int]:
         return {"played": self.data.played}

@@ -17,7 +17,8 @@ def check_environment(make: Callable[[], Simulation], rounds: int = 40) -> None:
     """Check the promises of a simulation.
 
     What it deals has the right shapes and values; regrets are at least 0, and 0 for some arm; rounds are the same when
-    they are asked for again, in other pieces, after a restart, and beside other replicas.
+    they are asked for again, in other pieces, after a restart, and beside other replicas. There are no more different
+    arms than ``distinct_arms`` says.
 
     Args:
         make: makes the environment, such as its class.
@@ -37,6 +38,14 @@ def check_environment(make: Callable[[], Simulation], rounds: int = 40) -> None:
         present = whole.regret if whole.mask is None else whole.regret.masked_fill(~whole.mask, torch.inf)
         assert (present >= -1e-12).all(), f"{name}: a regret is below 0"
         assert (present.amin(-1) < 1e-9).all(), f"{name}: every round has an arm whose regret is 0"
+    most = environment.distinct_arms
+    if most is not None:
+        masks = [None] * len(whole.arms) if whole.mask is None else whole.mask.unbind()
+        shown = [
+            arms.flatten(0, 1) if mask is None else arms[mask] for arms, mask in zip(whole.arms, masks, strict=True)
+        ]
+        found = max(len(arms.unique(dim=0)) for arms in shown)
+        assert found <= most, f"{name} deals {found} different arms, more than distinct_arms = {most}"
     _same(whole, dealt(environment, 0, rounds), f"{name} deals other rounds when it is asked again")
     half = rounds // 2
     _same(_rounds(whole, half), dealt(begun([3, 5]), half, rounds - half), f"{name} deals other rounds after a restart")

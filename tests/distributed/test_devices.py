@@ -108,8 +108,8 @@ def logged(name: str, design: str, **settings: Any) -> Agent:
     return make_for_log(name, replicas=2, **kind, **settings)
 
 
-def problem() -> Synthetic:
-    return Synthetic("h1", dim=4, arms=4, pool=30)
+def problem(pool: int = 30) -> Synthetic:
+    return Synthetic("h1", dim=4, arms=4, pool=pool)
 
 
 # ---- the same everywhere --------------------------------------------------------------------------------------------
@@ -204,10 +204,10 @@ def test_an_agent_is_made_where_torch_makes_modules(name: str, design: str, devi
 # ---- where the host and the device wait for each other --------------------------------------------------------------
 
 
-def simulation_pulls(agent: Agent, calls: int) -> int:
+def simulation_pulls(agent: Agent, calls: int, pool: int = 300) -> int:
     """Waits in a simulation of so many calls of TrainNN, but for checks of a guess, of which there are few."""
     with host_pulls(agent.device) as found:
-        keep = play(agent, problem(), calls * agent.update_every)
+        keep = play(agent, problem(pool), calls * agent.update_every)
     if keep.windows:
         assert calls <= keep.checks <= 5 * calls
     return found.total() - keep.checks
@@ -226,6 +226,16 @@ def test_nothing_waits_between_two_rounds_or_two_steps(name: str, design: str, d
     # whether the scores are finite, how long the buffer is, whether TrainNN has diverged; and whether a whole matrix is
     # positive definite when it becomes one, once for each of the two
     assert pulls <= a_fit + 2 * 3 + 2 * (design != "diagonal")
+
+
+@pytest.mark.parametrize("device", ACCELERATORS, indirect=True)
+def test_putting_equal_observations_together_waits_once_a_call(device: torch.device) -> None:
+    """Whether all groups of them fit."""
+    few, many = (
+        simulation_pulls(simulated("NeuralLog-UCB-2", "diagonal", update_every=20).to(device), calls=3, pool=pool)
+        for pool in (8, 300)
+    )
+    assert few == many + 3
 
 
 class CountedLog(ReplayLog):

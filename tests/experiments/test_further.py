@@ -135,9 +135,9 @@ def test_further_seeds_are_as_if_all_had_been_run_at_once(tmp_path: Path) -> Non
     assert (file.stat().st_mtime_ns, (own[0].further / "summary.json").stat().st_mtime_ns) == before
 
 
-@pytest.mark.parametrize(("wanted", "seeds"), [(0, 50), (50, 50), (51, 60), (140, 140), (2000, 150)])
+@pytest.mark.parametrize(("wanted", "seeds"), [(0, 50), (50, 50), (51, 60), (190, 190), (2000, 200)])
 def test_seeds_by_what_is_needed(wanted: int, seeds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In tens, up to 150."""
+    """In tens, up to 200."""
     part = Part("fig1", H1, "NCBF-UCB", READINGS["stable"], tmp_path)
     monkeypatch.setattr(further, "needed", lambda panel: wanted)
     monkeypatch.setattr(Part, "finished", True)
@@ -169,4 +169,4 @@ def test_who_may_get_further_seeds() -> None:
     assert further.most(READINGS["literal"], panels["h1"]) == READINGS["literal"].seeds == 10
     made = FurtherPart(Part("fig1", H1, "NCBF-UCB", stable, Path("nowhere")))
     assert (made.figure, made.reading) == ("fig1", stable)
-    assert made.cost == pytest.approx(common.seconds(100, 2000, 400))
+    assert made.cost == pytest.approx(common.seconds(150, 2000, 400, 2500))
