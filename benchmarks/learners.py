@@ -1,14 +1,14 @@
 """Agents that learn on softmax logs by DR-ns: is their value that of the same agent played online?
 
-Many short logs of one simulated world. On each of them an agent learns; the same agent plays as many rounds in the
-world itself as the log stands for. For DR-ns these are C = sum c, more than the accepted events: one with c pi / p = 3
+Many short logs of several simulated worlds. On each of them an agent learns; the same agent plays as many rounds in the
+log's world as the log stands for. For DR-ns these are C = sum c, more than the accepted events: one with c pi / p = 3
 stands for three rounds. The mean difference is the bias, and its standard error says how well it is known. The accepted
 events of today's rule on the same logs stand beside it. And how fast agents learn on the bundled sample.
 """
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -32,6 +32,8 @@ from replay.simulation.simulate import make_log
 from replay.simulation.simulated_world import SimulatedWorld
 
 WORLD: dict[str, Any] = {"items": 20, "users": 40, "ctr": 0.2, "policy": "softmax", "temperature": 0.6}
+SEEDS = range(100, 108)
+"""of the worlds, each of which has as many logs"""
 FIT_ROWS = 20_000
 """Events that features are fitted on."""
 
@@ -92,14 +94,44 @@ RULES: dict[str, dict[str, Any]] = {
 }
 
 
-def bias(logs: int, rows: int, say: Callable[[str], None], online: int = 400, most: int = 300) -> dict[str, Bias]:
+def bias(
+    logs: int,
+    rows: int,
+    say: Callable[[str], None],
+    online: int = 400,
+    most: int = 300,
+    seeds: Sequence[int] = SEEDS,
+) -> dict[str, Bias]:
     """The bias over so many logs, by rule; for today's rule, that of the CTR of accepted events."""
+    each = logs // len(seeds)
+    worlds: list[dict[str, Bias]] = []
+    for number, seed in enumerate(seeds):
+
+        def say_log(log: int, done: int = number * each) -> None:
+            say(f"log {done + log + 1} of {each * len(seeds)}")
+
+        worlds.append(_bias_in(SimulatedWorld(**WORLD, seed=seed), each, rows, say_log, online, most))
+    return {rule: _joined([world[rule] for world in worlds]) for rule in RULES}
+
+
+def _joined(worlds: list[Bias]) -> Bias:
+    """Of worlds with as many logs each; how well their online play is known does not depend on each other."""
+    value, covered, accepted = (
+        float(np.mean([getattr(world, name) for world in worlds])) for name in ("value", "covered", "accepted")
+    )
+    error = float(np.sqrt(np.sum([world.online_error**2 for world in worlds])) / len(worlds))
+    return Bias(np.concatenate([world.difference for world in worlds]), value, covered, error, accepted)
+
+
+def _bias_in(
+    world: SimulatedWorld, logs: int, rows: int, say: Callable[[int], None], online: int, most: int
+) -> dict[str, Bias]:
     found: dict[str, list[tuple[float, float, float, int, float]]] = {rule: [] for rule in RULES}
     with TemporaryDirectory() as directory:
         path = Path(directory) / "log"
-        make_log(path, SimulatedWorld(**WORLD), logs * rows)
+        make_log(path, world, logs * rows)
         for number in range(logs):
-            say(f"log {number + 1} of {logs}")
+            say(number)
             for rule, settings in RULES.items():
                 part = f"{number * rows}:{(number + 1) * rows}"
                 data = ReplayLog(str(path), "all", rows=part, fit_rows=FIT_ROWS, **settings)
@@ -133,7 +165,7 @@ def values(say: Callable[[str], None], logs: int = 200, rows: int = 15_000) -> t
     for rule, found in results.items():
         if rule == "propensity":
             continue
-        name, off = f"DR-ns, {rule}, {logs} softmax logs of {rows:,} events", found.errors
+        name, off = f"DR-ns, {rule}, {logs} softmax logs of {rows:,} events, {len(SEEDS)} worlds", found.errors
         told = f"{found.difference.mean():+.4f} of {found.value:.4f}, {off:+.2f} standard errors"
         rows_of.append((f"{name}: bias against online play", told, "within 2", abs(off) <= 2))
         rows_of.append((f"{name}: intervals that hold the online value", f"{found.covered:.1%}", "-", True))
