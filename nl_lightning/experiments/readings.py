@@ -110,6 +110,7 @@ READINGS: dict[str, Reading] = {
             lam=GRID,
             on=("fig1",),
             hindsight_seeds=0,
+            most_seeds=0,
         ),
         _STABLE._replace(
             name="one-nu",
@@ -119,6 +120,7 @@ READINGS: dict[str, Reading] = {
             lam=(0.1,),
             on=("fig1",),
             hindsight_seeds=0,
+            most_seeds=0,
         ),
         _STABLE._replace(
             name="vector",
@@ -129,6 +131,7 @@ READINGS: dict[str, Reading] = {
             ),
             on=("fig2/mnist", "fig2/shuttle"),
             environment=(("scaling", "vector"),),
+            most_seeds=0,
         ),
     )
 }
