@@ -1,14 +1,16 @@
 """TrainNN of an agent: on which observations, from which start, with which steps, and when."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from nl_lightning.core.errors import InputError
 from nl_lightning.core.rng import Stream, generator
 from nl_lightning.core.types import TrainingBatch
 from nl_lightning.models.base import Descent, Observations, RewardModel
-from nl_lightning.models.merging import merged
+from nl_lightning.models.merging import FEWEST_STEPS, merged
 from nl_lightning.models.minibatches import Minibatches
 from nl_lightning.models.training import Start, kept, train
 
@@ -77,14 +79,12 @@ class TrainNN:
         diverged, or None. ``numbers`` are those of this call, one a replica, where it ``draws``."""
         data = Observations(batch.x, batch.reward, batch.weight)
         n = data.x.shape[1]
-        # a sort costs less than a gradient step, so that it pays where arms are seen twice on average
-        merge = model.sums_over_observations and self.batch_size is None and n >= 2 * (batch.distinct or n)
+        merge = batch.distinct is not None and self._merges(model, descent)
         if data.weight is None and (model.learns_from_padding or merge):
             place = torch.arange(n, device=length.device)
             data = data._replace(weight=(place < length.unsqueeze(1)).to(data.x.dtype))
-        if merge and batch.distinct is not None:
-            # one more for the zeros behind a shorter replica
-            data = merged(data, batch.distinct + 1) or data
+        if merge:
+            data = _merged(data, cast(int, batch.distinct))
         if self.batch_size is not None and n > self.batch_size and isinstance(descent.steps, int):
             generators = _generators(seeds, Stream.MINIBATCHES, numbers)
             drawn = Minibatches.draw(generators, length, self.batch_size, descent.steps, data.x.dtype)
@@ -97,6 +97,23 @@ class TrainNN:
         keep = kept(length) if self.start == "shrink" else None
         of_layers = [g.initial_seed() for g in _generators(seeds, Stream.LAYERS, numbers)] if model.draws else ()
         return train(model, data, descent, inactive, some_inactive, begin, keep, of_layers)
+
+    def _merges(self, model: RewardModel, descent: Descent) -> bool:
+        """Whether equal observations are put together, where there are few different ones."""
+        if not model.sums_over_observations or self.batch_size is not None:
+            return False
+        return not isinstance(descent.steps, int) or descent.steps >= FEWEST_STEPS
+
+
+def _merged(data: Observations, distinct: int) -> Observations:
+    # one more for the zeros behind a shorter replica
+    found = merged(data, distinct + 1)
+    if found is None:
+        raise InputError(
+            f"The environment says that a replica is shown at most {distinct} different arms (distinct_arms), and it "
+            "has dealt more. Set distinct_arms to the most there can be, or to None where that is not known."
+        )
+    return found
 
 
 def _generators(seeds: Sequence[int], stream: Stream, numbers: Sequence[int]) -> list[torch.Generator]:

@@ -164,7 +164,7 @@ class TrainingBatch(NamedTuple):
     due: bool
     """False for the rounds after the last call of TrainNN, too few for another one"""
     distinct: int | None = None
-    """the most different rows that a replica's x can have; None where that is not known"""
+    """how many distinct rows a replica's x has at most, where equal ones should be computed once; else None"""
 
 
 class Round(ABC):

@@ -40,8 +40,8 @@ class Environment(ABC):
     blocks: int = 1
     """K where an arm is (x, k), whose last number is the block k in which x stands; 1 where an arm is x itself"""
     distinct_arms: int | None = None
-    """The most different arms that a replica is shown in a run, where there are so few that many are chosen again and
-    again; None where that is not known. TrainNN then computes equal observations once."""
+    """An upper bound on the number of distinct arms that a replica is shown in a run; None where it is not known. Where
+    arms come again and again, TrainNN computes equal observations once."""
     knows_regret: bool
     """Whether a run is judged by its regret, or else by its rewards"""
 

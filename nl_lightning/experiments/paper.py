@@ -93,7 +93,7 @@ class Panel(NamedTuple):
 
     @property
     def distinct_arms(self) -> int | None:
-        """The number of different arms of a seed; None where there are as many as rounds."""
+        """The number of different arms of a seed; None where that is not limited."""
         return self.environment.init_args.get("pool")
 
 

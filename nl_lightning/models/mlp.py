@@ -38,6 +38,8 @@ class MLP(RewardModel):
     With ``bias`` the last column of a weight is the bias of its layer; in the first layer each block has its own.
     """
 
+    sums_over_observations = True
+
     def __init__(
         self,
         sizes: Sequence[int],
@@ -48,7 +50,6 @@ class MLP(RewardModel):
     ) -> None:
         super().__init__()
         self.blocks, self.bias, self.init = blocks, bias, init
-        self.sums_over_observations = True
         self.learns_from_padding = bias
         self._shapes = [(n_out, n_in) for n_in, n_out in pairwise(sizes)]
         extra = [blocks if layer == 0 else 1 for layer in range(len(self._shapes))]

@@ -91,6 +91,8 @@ class BanditData(L.LightningDataModule):
             )
         if stage == "fit":
             self._check_callbacks()
+        if self.environment.distinct_arms is not None:
+            check_whole(1, distinct_arms=self.environment.distinct_arms)
         self._threads_before = torch.get_num_threads()
         torch.set_num_threads(self.threads or default_threads(self._work(agent)))
         # Another agent starts from the beginning; where a run is resumed, the loader's state comes later.
@@ -103,8 +105,9 @@ class BanditData(L.LightningDataModule):
 
     def _work(self, agent: Agent) -> int:
         """Multiplications of a matrix product of TrainNN's last call, over all replicas of the run."""
-        parameters = agent.design.parameters_count // max(agent.blocks, 1)
-        return agent.share.total * self.rounds * parameters
+        parameters, distinct = agent.design.parameters_count // max(agent.blocks, 1), self.environment.distinct_arms
+        observations = self.rounds if distinct is None else min(self.rounds, 2 * distinct)
+        return agent.share.total * observations * parameters
 
     def _check_callbacks(self) -> None:
         """One callback, and only one, tells the agent what it observed."""
@@ -286,7 +289,18 @@ class RoundLoader:
                 inactive = torch.tensor(behind, device=agent.lam.device)
             x, reward, weight = agent.buffer.rows(agent.learner.window)
             due = data.played == before + every
-            yield TrainingBatch(x, reward, weight, inactive, due, data.environment.distinct_arms)
+            yield TrainingBatch(x, reward, weight, inactive, due, self._distinct())
+
+    def _distinct(self) -> int | None:
+        """The distinct arms of the environment, where each was seen twice on average and nothing else was learned.
+
+        All of it is the same for all replicas: what one computes must not depend on those beside it.
+        """
+        distinct, window = self.data.environment.distinct_arms, self.agent.learner.window
+        if distinct is None or self.agent.rounds_before:
+            return None
+        n = self.data.played if window is None else min(self.data.played, window)
+        return distinct if n >= 2 * distinct else None
 
     def state_dict(self) -> dict[str, int]:
         return {"played": self.data.played}

@@ -17,8 +17,8 @@ def check_environment(make: Callable[[], Simulation], rounds: int = 40) -> None:
     """Check the promises of a simulation.
 
     What it deals has the right shapes and values; regrets are at least 0, and 0 for some arm; rounds are the same when
-    they are asked for again, in other pieces, after a restart, and beside other replicas. There are no more different
-    arms than ``distinct_arms`` says.
+    they are asked for again, in other pieces, after a restart, and beside other replicas. In these rounds there are no
+    more different arms than ``distinct_arms`` says.
 
     Args:
         make: makes the environment, such as its class.
