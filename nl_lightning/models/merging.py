@@ -12,12 +12,12 @@ from torch.nn.functional import pad
 from nl_lightning.core.rng import Stream, generator
 from nl_lightning.models.base import Observations
 
-__all__ = ["FEWEST_STEPS", "merged"]
+__all__ = ["AT_ONCE", "FEWEST_STEPS", "keys_of", "merged"]
 
 FEWEST_STEPS = 10
 """Gradient steps from which merging pays: it takes as long as about five steps on all observations."""
 
-_AT_ONCE = 2**20
+AT_ONCE = 2**20
 """Observations that are looked at together, or those of one replica: each of them needs 50 bytes meanwhile."""
 
 
@@ -29,7 +29,7 @@ def merged(data: Observations, rows: int) -> Observations | None:
     """
     replicas, n = data.reward.shape
     weight = torch.ones_like(data.reward) if data.weight is None else data.weight
-    few = max(1, _AT_ONCE // max(n, 1))
+    few = max(1, AT_ONCE // max(n, 1))
     some = [slice(first, first + few) for first in range(0, replicas, few)]
     parts = [_merged(data.x[part], data.reward[part], weight[part], rows) for part in some]
     x, reward, total, fits = zip(*parts, strict=True)
@@ -40,7 +40,7 @@ def merged(data: Observations, rows: int) -> Observations | None:
 
 def _merged(x: Tensor, reward: Tensor, weight: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same of some replicas, and whether they fit, which is not asked yet."""
-    keys, order = _keys(x).sort(dim=1, stable=True)
+    keys, order = keys_of(x).sort(dim=1, stable=True)
     number = pad((keys[:, 1:] != keys[:, :-1]).cumsum(1), (1, 0))
     group = torch.empty_like(order).scatter_(1, order, number.clamp_max(rows - 1))
     del keys, order, number
@@ -59,7 +59,7 @@ def _merged(x: Tensor, reward: Tensor, weight: Tensor, rows: int) -> tuple[Tenso
     return kept, share.to(reward.dtype), total.to(reward.dtype), ~differ
 
 
-def _keys(x: Tensor) -> Tensor:
+def keys_of(x: Tensor) -> Tensor:
     """Whole numbers (R, n) that are the same for equal rows, and in all likelihood different for others.
 
     key = sum_j c_j b_j mod 2^64 with the bits b_j of a row as numbers of 32 bits, and random odd c_j. Unlike sums of

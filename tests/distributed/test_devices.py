@@ -232,7 +232,9 @@ def test_nothing_waits_between_two_rounds_or_two_steps(name: str, design: str, d
 def test_putting_equal_observations_together_waits_once_a_call(device: torch.device) -> None:
     """Whether all groups of them fit."""
     few, many = (
-        simulation_pulls(simulated("NeuralLog-UCB-2", "diagonal", update_every=20).to(device), calls=3, pool=pool)
+        simulation_pulls(
+            simulated("NeuralLog-UCB-2", "diagonal", update_every=20, steps=12).to(device), calls=3, pool=pool
+        )
         for pool in (8, 300)
     )
     assert few == many + 3

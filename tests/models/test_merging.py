@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nl_lightning import NeuralLogUCB2
+from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
 from nl_lightning.core.types import TrainingBatch
 from nl_lightning.environments import Deal, Synthetic
 from nl_lightning.models.base import Observations, RewardModel
-from nl_lightning.models.merging import _keys, merged
+from nl_lightning.models.merging import keys_of, merged
 from nl_lightning.models.training import train
 from nl_lightning.testing import check_environment
 from tests.support.fits import Fit
@@ -78,8 +79,8 @@ ARMS: dict[str, Tensor] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("arms", ARMS.values(), ids=ARMS)
-def test_arms_that_differ_in_few_bits_have_different_keys(arms: Tensor, dtype: torch.dtype) -> None:
-    assert len(_keys(arms.to(dtype)).unique()) == len(arms)
+def test_arms_that_differ_in_few_bits_have_differentkeys_of(arms: Tensor, dtype: torch.dtype) -> None:
+    assert len(keys_of(arms.to(dtype)).unique()) == len(arms)
 
 
 def test_two_zeros_are_equal() -> None:
@@ -93,7 +94,7 @@ def test_replicas_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that memory does not grow with replicas and observations both."""
     data = observations(0, 50, replicas=5)
     whole = merged(data, POOL + 1)
-    monkeypatch.setattr("nl_lightning.models.merging._AT_ONCE", 100)
+    monkeypatch.setattr("nl_lightning.models.merging.AT_ONCE", 100)
     parts = merged(data, POOL + 1)
     assert whole is not None
     assert parts is not None
@@ -101,7 +102,7 @@ def test_replicas_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_different_rows_with_the_same_key_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nl_lightning.models.merging._keys", lambda x: (x[..., 0] > 0).long())
+    monkeypatch.setattr("nl_lightning.models.merging.keys_of", lambda x: (x[..., 0] > 0).long())
     assert merged(observations(0, 50), POOL + 1) is None
 
 
@@ -127,6 +128,24 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@torch.no_grad()
+def train_on(agent: Agent, distinct: int | None) -> None:
+    """TrainNN on the replay buffer, as in a fit."""
+    x, reward, weight = agent.buffer.rows()
+    initial = tuple(agent.initial_weights)
+    agent.learner(
+        agent.network,
+        initial,
+        TrainingBatch(agent.formulas.inputs(x), reward, weight, None, True, distinct),
+        agent.rounds,
+        agent.formulas.descent(agent.step_rule, agent.lr, agent.steps, None, initial),
+        agent.diverged_at > 0,
+        False,
+        agent.settings.seeds,
+        [1] * agent.replicas,
+    )
+
+
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_training_on_merged_observations(settings: dict[str, Any], sizes: list[int]) -> None:
     """Also where one replica has fewer observations than another."""
@@ -136,8 +155,7 @@ def test_training_on_merged_observations(settings: dict[str, Any], sizes: list[i
     before = [weight.clone() for weight in agents[0].network.weights]
     for agent, distinct in zip(agents, (None, POOL), strict=True):
         agent.buffer.append(data.x, data.reward, accepted)
-        agent._batch = TrainingBatch(*agent.buffer.rows(), None, True, distinct)
-        agent.train_nn()
+        train_on(agent, distinct)
     assert sizes == [40, POOL + 1]
     for start, one, other in zip(before, *(agent.network.weights for agent in agents), strict=True):
         assert not torch.equal(start, one)
@@ -160,8 +178,7 @@ def test_where_it_pays_and_nothing_else_looks_at_observations(
     agent = NeuralLogUCB2(4, **{"width": 6, "replicas": 2} | settings)
     data = observations(1, 40, dim=4)
     agent.buffer.append(data.x, data.reward)
-    agent._batch = TrainingBatch(*agent.buffer.rows(), None, True, POOL)
-    agent.train_nn()
+    train_on(agent, POOL)
     assert sizes == [expected]
 
 
