@@ -11,7 +11,7 @@ from nl_lightning.experiments.paper import CONTROL
 from nl_lightning.experiments.readings import READINGS
 from nl_lightning.experiments.results import FigureResult
 from nl_lightning.experiments.rules import NEEDLESS, PAYS
-from nl_lightning.experiments.sweeps import growths
+from nl_lightning.experiments.sweeps import growths, over_kappa, with_which_nu
 from nl_lightning.runs.summary import REGRET
 
 __all__ = ["lines"]
@@ -127,13 +127,17 @@ def _where_it_pays(result: FigureResult) -> str:
 
 
 def _kappa(result: FigureResult) -> str:
-    found = growths(result.sweeps)
-    parts = []
+    found = [f"{with_which_nu(varied)}, {_exponents(result, varied)}" for varied in over_kappa(result.sweeps)]
+    return f"There regret grows with kappa to a power of (over the panels): {'; '.join(found)}." if found else ""
+
+
+def _exponents(result: FigureResult, varied: str) -> str:
+    fits, parts = growths(result.sweeps, varied), []
     for agent in (NCBF, *(a for a in NEURAL if a not in BASELINES)):
-        own = [growth.exponent for (_, name), growth in found.items() if name == agent]
+        own = [growth.exponent for (_, name), growth in fits.items() if name == agent]
         if own:
             parts.append(f"{agent} {np.min(own):.2f} to {np.max(own):.2f}")
-    return f"There regret grows with kappa to the power of: {'; '.join(parts)} (over the panels)." if parts else ""
+    return ", ".join(parts)
 
 
 def _replay(results: Sequence[FigureResult]) -> str:

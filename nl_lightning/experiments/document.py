@@ -14,7 +14,7 @@ from nl_lightning.experiments.paper import CONTROL
 from nl_lightning.experiments.readings import READINGS
 from nl_lightning.experiments.results import FigureResult
 from nl_lightning.experiments.storage import Stored, load_all
-from nl_lightning.experiments.sweeps import growths
+from nl_lightning.experiments.sweeps import growths, over_kappa, with_which_nu
 from nl_lightning.runs.summary import CTR
 
 __all__ = ["HEADINGS", "NAME", "document", "write"]
@@ -80,7 +80,8 @@ _REPLAY_REMARKS = {
     ),
 }
 _SWEEPS = (
-    "One setting is varied, and the others stay as they were chosen. Growth of regret with kappa: the exponent b of "
+    "One setting is varied, and the others stay as they were chosen, but for nu where one is named, which all agents "
+    "then have. Growth of regret with kappa: the exponent b of "
     f"the fit mean regret ~ kappa^b, with its {LEVEL:.0%} interval (jackknife over seeds), and which of 0 (not at "
     "all), 1/2 (as its root) and 1 (in proportion) it allows:"
 )
@@ -184,7 +185,8 @@ def _figure(stored: Stored, level: str = "###") -> list[str]:
         parts += [tables.control_table(result.controls)]
     if result.sweeps:
         parts += [f"![{heading}: one setting varied]({file}-sweeps.png)", _SWEEPS]
-        parts += [tables.growth_table(growths(result.sweeps))]
+        for varied in over_kappa(result.sweeps):
+            parts += [f"{with_which_nu(varied).capitalize()}:", tables.growth_table(growths(result.sweeps, varied))]
     claims = [f"- **{c.text}**: {_source(c)}. Tested: {c.tested}." for c in CLAIMS[result.name]]
     parts += ["The paper's words and what is tested:", "\n".join(claims), tables.verdict_table(result.verdicts)]
     if result.notes:

@@ -103,6 +103,12 @@ class Sweep(NamedTuple):
     name: str
     """``nu``, ``kappa`` or ``arms``"""
     values: tuple[float, ...]
+    nu: float | None = None
+    """for all agents, instead of the chosen one"""
+
+    @property
+    def title(self) -> str:
+        return self.name if self.nu is None else f"{self.name} at nu = {self.nu:g}"
 
 
 class Figure(NamedTuple):
@@ -244,6 +250,7 @@ FIGURES: dict[str, Figure] = {
             ),
             (
                 Sweep("kappa", (10.0, 50.0, 200.0)),
+                Sweep("kappa", (10.0, 50.0, 200.0), nu=0.1),
                 Sweep("nu", (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)),
                 Sweep("arms", (5, 20, 50)),
             ),

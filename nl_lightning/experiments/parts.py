@@ -3,6 +3,7 @@
     <root>/<figure>/<panel>/<agent>/                  the final run
     <root>/<figure>/<panel>/<agent>/tuning-lr=0.01/   the grid search, every setting and tuning seed a replica
     <root>/<figure>/<panel>/<agent>/sweep-kappa/      the chosen setting with other values of kappa
+    <root>/<figure>/<panel>/<agent>/sweep-kappa-nu=0.1/    the same, but with this nu for all agents
     <root>/<figure>/<panel>/<agent>/further/          the final run of further seeds (further.py)
 
 The search has seeds, and with them problems or orders of rows, that the final run does not have. Where no setting of
@@ -107,7 +108,7 @@ class Part(NamedTuple):
     def sweeps(self) -> list[paper.Sweep]:
         """What is varied after the final run; an agent that does not explore has no nu."""
         found = paper.FIGURES[self.figure].sweeps
-        return [sweep for sweep in found if not (sweep.name == "nu" and self.agent == paper.CONTROL)]
+        return [sweep for sweep in found if self.agent != paper.CONTROL or (sweep.name != "nu" and sweep.nu is None)]
 
     @property
     def costs(self) -> tuple[float, float, float]:
@@ -139,21 +140,24 @@ class Part(NamedTuple):
     def final(self, chosen: Chosen) -> Fit:
         return self._fit(self.directory, {**self._settled(chosen), "replicas": self.reading.seeds}, 0)
 
-    def sweep(self, chosen: Chosen) -> Iterator[tuple[str, Fit]]:
-        """The fits of the sweeps, each with the name of what it varies."""
+    def sweep(self, chosen: Chosen) -> Iterator[tuple[paper.Sweep, Fit]]:
+        """The fits of the sweeps, each with what it varies."""
         base = {**self._settled(chosen), "replicas": self.reading.sweep_seeds}
-        for name, values in self.sweeps:
+        for sweep in self.sweeps:
+            name, values, nu = sweep
+            settings: dict[str, Any] = base if nu is None else {**base, "nu": nu}
             if name == "arms":
                 for value in values:
                     sizes = {"arms": int(value), "pool": int(value)}
                     there = self.panel.environment
                     there = there._replace(init_args={**there.init_args, **sizes})
-                    fit = self._fit(self.directory / f"sweep-arms={value:g}", base, 0)
-                    yield name, fit._replace(environment=self.reading.described(there))
+                    fit = self._fit(self.directory / f"sweep-arms={value:g}", settings, 0)
+                    yield sweep, fit._replace(environment=self.reading.described(there))
             else:
-                settings = {key: value for key, value in base.items() if key != name}
-                grid = {"grid": {name: list(values)}}
-                yield name, self._fit(self.directory / f"sweep-{name}", {**settings, **grid}, 0, without=name)
+                settings = {key: value for key, value in settings.items() if key != name}
+                settings["grid"] = {name: list(values)}
+                directory = self.directory / (f"sweep-{name}" if nu is None else f"sweep-{name}-nu={nu:g}")
+                yield sweep, self._fit(directory, settings, 0, without=name)
 
     def _settled(self, chosen: Chosen) -> dict[str, float]:
         """The settings that a search chose; an agent that does not explore has no nu."""
@@ -258,15 +262,16 @@ class Part(NamedTuple):
         """The final regrets by what was varied, value and seed."""
         choice = self.chosen
         found: list[SweepResult] = []
-        for name, fit in self.sweep(choice) if choice else ():
+        for sweep, fit in self.sweep(choice) if choice else ():
             summary = finished(fit.directory)
             assert summary is not None, fit.directory
             for cell in summary["over_replicas"]:
-                value = fit.environment.init_args["arms"] if name == "arms" else cell[name]
+                value = fit.environment.init_args["arms"] if sweep.name == "arms" else cell[sweep.name]
                 rows = [summary["replicas"][replica] for replica in cell["replicas"]]
                 final = [np.nan if row["diverged_at"] is not None else row["regret"] for row in rows]
                 seeds = [row["seed"] for row in rows]
-                found.append(SweepResult(self.panel.name, self.agent, name, value, seeds, np.array(final, np.float64)))
+                final_array = np.array(final, np.float64)
+                found.append(SweepResult(self.panel.name, self.agent, sweep.title, value, seeds, final_array))
         return sorted(found, key=lambda result: (result.varied, result.value))
 
     def tuning_rows(self) -> list[dict[str, Any]]:

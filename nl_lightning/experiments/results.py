@@ -73,7 +73,7 @@ class SweepResult(NamedTuple):
     panel: str
     agent: str
     varied: str
-    """``nu``, ``kappa`` or ``arms``"""
+    """``nu``, ``kappa`` or ``arms``, or such as ``kappa at nu = 0.1``, where all agents have that nu"""
     value: float
     seeds: list[int]
     final: NDArray[np.float64]

@@ -12,12 +12,14 @@ from nl_lightning.core.statistics import LEVEL, interval
 from nl_lightning.experiments.figures import metadata, style
 from nl_lightning.experiments.results import FigureResult, SweepResult
 
-__all__ = ["LAWS", "Growth", "draw", "filled", "growth", "growths"]
+__all__ = ["LAWS", "Growth", "draw", "filled", "growth", "growths", "over_kappa", "with_which_nu"]
 
 LAWS = {0.0: "not at all", 0.5: "as its root", 1.0: "in proportion"}
 """Exponents of kappa that theory names, in words."""
 
 _LABELS = {"kappa": r"$\kappa$", "nu": r"$\nu$", "arms": "number of arms"}
+_AT = " at nu = "
+"""between what is varied and the nu that all agents have"""
 
 
 class Growth(NamedTuple):
@@ -79,6 +81,17 @@ def filled(sweeps: Sequence[SweepResult]) -> list[SweepResult]:
     return found
 
 
+def over_kappa(sweeps: Sequence[SweepResult]) -> list[str]:
+    """The sweeps that vary kappa: with the chosen nu, and with the same one for all agents."""
+    return [name for name in dict.fromkeys(sweep.varied for sweep in sweeps) if name.partition(_AT)[0] == "kappa"]
+
+
+def with_which_nu(varied: str) -> str:
+    """In words, which nu agents have while something is varied."""
+    nu = varied.partition(_AT)[2]
+    return f"with nu = {nu} for all agents" if nu else "with the nu that was chosen"
+
+
 def growths(sweeps: Sequence[SweepResult], varied: str = "kappa") -> dict[tuple[str, str], Growth]:
     """The growth of regret with a setting, by panel and agent."""
     found: dict[tuple[str, str], list[SweepResult]] = {}
@@ -110,7 +123,7 @@ def draw(result: FigureResult, path: Path) -> None:
                 _draw_cell(axes[row, column], here, result, panel)
                 axes[row, column].set_title(title, fontsize="medium")
                 if row == len(panels) - 1:
-                    axes[row, column].set_xlabel(_LABELS[varied])
+                    axes[row, column].set_xlabel(_label(varied))
             axes[row, 0].set_ylabel("final regret")
         lines = [
             Line2D([], [], color=style(agent).colour, linestyle=style(agent).line, linewidth=1.8, label=agent)
@@ -122,6 +135,11 @@ def draw(result: FigureResult, path: Path) -> None:
         figure.savefig(path, dpi=150, metadata=metadata(path))
 
 
+def _label(varied: str) -> str:
+    name, _, nu = varied.partition(_AT)
+    return _LABELS[name] + (rf" at $\nu = {nu}$" if nu else "")
+
+
 def _draw_cell(axes: Any, here: Sequence[SweepResult], result: FigureResult, panel: str) -> None:
     values = sorted({sweep.value for sweep in here})
     for agent in dict.fromkeys(sweep.agent for sweep in here):
@@ -131,13 +149,12 @@ def _draw_cell(axes: Any, here: Sequence[SweepResult], result: FigureResult, pan
         axes.plot(x, mean, color=look.colour, linestyle=look.line, linewidth=1.5, marker=".", markersize=4)
         if not np.isnan(low).any():
             axes.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
-    if all(sweep.varied == "nu" for sweep in here):
-        # without exploration there is no nu: one line for all values
-        swept = {sweep.agent for sweep in here}
-        for other in next(p for p in result.panels if p.name == panel).agents:
-            if other.agent not in swept and not np.isnan(other.final).all():
-                look = style(other.agent)
-                axes.axhline(float(np.nanmean(other.final)), color=look.colour, linestyle=look.line, linewidth=1.5)
+    # without exploration there is no nu: one line for all values
+    swept = {sweep.agent for sweep in here}
+    for other in next(p for p in result.panels if p.name == panel).agents:
+        if other.agent not in swept and not np.isnan(other.final).all():
+            look = style(other.agent)
+            axes.axhline(float(np.nanmean(other.final)), color=look.colour, linestyle=look.line, linewidth=1.5)
     axes.set_xscale("log")
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.minorticks_off()

@@ -142,9 +142,10 @@ def test_the_answer_opens_the_document_in_at_most_ten_lines() -> None:
     flat = spread((170.0, 300.0, 290.0, 150.0, 140.0, 160.0, 155.0, 90.0), agents=(*PAPER_AGENTS, "Greedy"))
     panels = [panel(numbers, "h1"), panel(flat, "h2", column=1)]
     swept = [
-        SweepResult(p.name, agent, "kappa", kappa, [0, 1, 2], scale * np.roll([1.0, 1.1, 0.9], int(power * kappa)))
+        SweepResult(p.name, agent, varied, kappa, [0, 1, 2], scale * np.roll([1.0, 1.1, 0.9], int(power * kappa)))
         for p in panels
-        for agent, power in (("NCBF-UCB", 0.5), ("NeuralLog-UCB-2", 0.0))
+        for varied, ncbf in (("kappa", 0.5), ("kappa at nu = 0.1", 1.0))
+        for agent, power in (("NCBF-UCB", ncbf), ("NeuralLog-UCB-2", 0.0))
         for kappa in (10.0, 40.0)
         for scale in (100 * kappa**power,)
     ]
@@ -164,7 +165,8 @@ def test_the_answer_opens_the_document_in_at_most_ten_lines() -> None:
     assert "of 2 panels 1 need none, because no agent that explores is better than Greedy by 5% (fixed h2)" in text
     assert "it pays in 1 (fixed h1)" in text
     assert "h1: Greedy 400, best NeuralLog-UCB-2 140" in text
-    assert "NCBF-UCB 0.50 to 0.50" in text
+    assert "with the nu that was chosen, NCBF-UCB 0.50 to 0.50" in text
+    assert "; with nu = 0.1 for all agents, NCBF-UCB 1.00 to 1.00" in text
     assert "NeuralLog-UCB-2 0.00 to 0.00" in text
     assert "on the bundled sample" in text
     whole = document.document([stored(result) for result in results])
@@ -173,6 +175,9 @@ def test_the_answer_opens_the_document_in_at_most_ten_lines() -> None:
     fit = growths(swept)["h1", "NCBF-UCB"]
     assert f"| NCBF-UCB | 0.50 ({fit.low:.2f} to {fit.high:.2f}): {fit.law} |" in whole
     assert "as its root" in fit.law
+    assert "With nu = 0.1 for all agents:" in whole
+    fit = growths(swept, "kappa at nu = 0.1")["h1", "NCBF-UCB"]
+    assert f"| NCBF-UCB | 1.00 ({fit.low:.2f} to {fit.high:.2f}): {fit.law} |" in whole
     assert "| NeuralLog-UCB-2 | 0.00 (0.00 to 0.00): not at all | 0.00 (0.00 to 0.00): not at all |" in whole
 
 

@@ -317,7 +317,12 @@ def test_a_reading_has_its_panels_and_its_scaling() -> None:
 def test_sweeps_are_single_runs_with_one_setting_changed(
     tmp_path: Path, fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweeps = (paper.Sweep("kappa", (10.0, 50.0)), paper.Sweep("nu", (0.01, 1.0)), paper.Sweep("arms", (5, 20)))
+    sweeps = (
+        paper.Sweep("kappa", (10.0, 50.0)),
+        paper.Sweep("kappa", (10.0, 50.0), nu=1.0),
+        paper.Sweep("nu", (0.01, 1.0)),
+        paper.Sweep("arms", (5, 20)),
+    )
     figure = paper.FIGURES["fixed"]
     monkeypatch.setitem(paper.FIGURES, "fixed", figure._replace(sweeps=sweeps))
     made = Part("fixed", figure.panels[0], "NCBF-UCB", STABLE, tmp_path)
@@ -325,11 +330,13 @@ def test_sweeps_are_single_runs_with_one_setting_changed(
     assert made.finished
     found = made.sweep_results()
     assert [(s.varied, s.value) for s in found] == [
-        *(("arms", 5), ("arms", 20), ("kappa", 10), ("kappa", 50), ("nu", 0.01), ("nu", 1))
+        *(("arms", 5), ("arms", 20), ("kappa", 10), ("kappa", 50)),
+        *(("kappa at nu = 1", 10), ("kappa at nu = 1", 50), ("nu", 0.01), ("nu", 1)),
     ]
     lam = made.result().settings["lam"]
     for sweep in found:
-        changed = {"nu": 0.01, "kappa": 10.0} | ({sweep.varied: sweep.value} if sweep.varied != "arms" else {})
+        name, _, nu = sweep.varied.partition(" at nu = ")
+        changed = {"nu": float(nu or 0.01), "kappa": 10.0} | ({name: sweep.value} if name != "arms" else {})
         arms = int(sweep.value) if sweep.varied == "arms" else 20
         agent = NCBFUCB(dim=20, lam=lam, seed=1, **changed)
         alone = fit(agent, rounds=60, arms=arms, pool=arms)[1].regret.sum()

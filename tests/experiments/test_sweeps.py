@@ -93,7 +93,12 @@ def test_the_picture_of_sweeps_is_the_same_for_the_same_numbers(tmp_path: Path) 
     panels = [panel(spread((100.0, 50.0, 300.0), agents=AGENTS))]
     found = [
         swept(agent, varied, value, [10 * value, 12 * value, 11.0])
-        for varied, values in (("kappa", (10, 50)), ("nu", (0.01, 0.1)), ("arms", (5, 20)))
+        for varied, values in (
+            ("kappa", (10, 50)),
+            ("kappa at nu = 0.1", (10, 50)),
+            ("nu", (0.01, 0.1)),
+            ("arms", (5, 20)),
+        )
         for value in values
         for agent in AGENTS
         if (varied, agent) != ("nu", "Greedy")
