@@ -110,8 +110,8 @@ def _merged(data: Observations, distinct: int) -> Observations:
     found = merged(data, distinct + 1)
     if found is None:
         raise InputError(
-            f"The environment says that a replica is shown at most {distinct} different arms (distinct_arms), and it "
-            "has dealt more. Set distinct_arms to the most there can be, or to None where that is not known."
+            f"The environment says that a replica is shown at most {distinct} different arms (distinct_arms), and a "
+            "replay buffer has more. Set distinct_arms to the most there can be, or to None where that is not known."
         )
     return found
 

@@ -292,12 +292,12 @@ class RoundLoader:
             yield TrainingBatch(x, reward, weight, inactive, due, self._distinct())
 
     def _distinct(self) -> int | None:
-        """The distinct arms of the environment, where each was seen twice on average and nothing else was learned.
+        """The distinct arms of the environment, where each was seen twice on average and nothing else is learned.
 
         All of it is the same for all replicas: what one computes must not depend on those beside it.
         """
         distinct, window = self.data.environment.distinct_arms, self.agent.learner.window
-        if distinct is None or self.agent.rounds_before:
+        if distinct is None or self.agent.rounds_before or overridden(self.agent, Agent, "observe", "observe_window"):
             return None
         n = self.data.played if window is None else min(self.data.played, window)
         return distinct if n >= 2 * distinct else None

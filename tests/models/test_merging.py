@@ -12,7 +12,7 @@ from torch import Tensor
 from nl_lightning import NeuralLogUCB2
 from nl_lightning.agents.base import Agent
 from nl_lightning.core.errors import InputError
-from nl_lightning.core.types import TrainingBatch
+from nl_lightning.core.types import Choice, TrainingBatch
 from nl_lightning.environments import Deal, Synthetic
 from nl_lightning.models.base import Observations, RewardModel
 from nl_lightning.models.merging import keys_of, merged
@@ -224,6 +224,18 @@ def test_an_agent_that_has_learned_elsewhere_takes_all(fit: Fit, sizes: list[int
     assert sizes == [10, 10, 60, 80]
 
 
+class Jittering(NeuralLogUCB2):
+    """Learns other vectors than those it was shown."""
+
+    def observe(self, choice: Choice, reward: Any, accepted: Any = None, weight: Any = None) -> None:
+        self.buffer.append(choice.x + torch.rand(choice.x.shape), reward.unsqueeze(1))
+
+
+def test_an_agent_with_observations_of_its_own_takes_all(fit: Fit, sizes: list[int]) -> None:
+    fit(Jittering(4, **LEARNER), world=Synthetic(**FEW), rounds=40)
+    assert sizes == [20, 40]
+
+
 class Moving(Synthetic):
     """Deals other arms than those of the pool."""
 
@@ -244,7 +256,9 @@ def test_a_world_with_other_arms_than_the_pool(fit: Fit, sizes: list[int]) -> No
 
 
 def test_a_world_with_more_arms_than_it_says(fit: Fit) -> None:
-    with pytest.raises(InputError, match="at most 3 different arms .* and it has dealt more. Set distinct_arms to"):
+    with pytest.raises(
+        InputError, match="at most 3 different arms .* and a replay buffer has more. Set distinct_arms to"
+    ):
         fit(NeuralLogUCB2(4, **LEARNER), world=TooMany(**FEW), rounds=60)
     with pytest.raises(AssertionError, match="TooMany deals [0-9]+ different arms, more than distinct_arms = 3"):
         check_environment(lambda: TooMany(**FEW))
