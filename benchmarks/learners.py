@@ -103,7 +103,9 @@ def bias(
     seeds: Sequence[int] = SEEDS,
 ) -> dict[str, Bias]:
     """The bias over so many logs, by rule; for today's rule, that of the CTR of accepted events."""
-    each = logs // len(seeds)
+    each, rest = divmod(logs, len(seeds))
+    if rest or not each:
+        raise ValueError(f"The number of logs must be a multiple of the {len(seeds)} worlds, got {logs}.")
     worlds: list[dict[str, Bias]] = []
     for number, seed in enumerate(seeds):
 

@@ -1,7 +1,6 @@
 """TrainNN of an agent: on which observations, from which start, with which steps, and when."""
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -79,12 +78,12 @@ class TrainNN:
         diverged, or None. ``numbers`` are those of this call, one a replica, where it ``draws``."""
         data = Observations(batch.x, batch.reward, batch.weight)
         n = data.x.shape[1]
-        merge = batch.distinct is not None and self._merges(model, descent)
-        if data.weight is None and (model.learns_from_padding or merge):
+        distinct = batch.distinct if self._merges(model, descent) else None
+        if data.weight is None and (model.learns_from_padding or distinct is not None):
             place = torch.arange(n, device=length.device)
             data = data._replace(weight=(place < length.unsqueeze(1)).to(data.x.dtype))
-        if merge:
-            data = _merged(data, cast(int, batch.distinct))
+        if distinct is not None:
+            data = _merged(data, distinct)
         if self.batch_size is not None and n > self.batch_size and isinstance(descent.steps, int):
             generators = _generators(seeds, Stream.MINIBATCHES, numbers)
             drawn = Minibatches.draw(generators, length, self.batch_size, descent.steps, data.x.dtype)
@@ -99,7 +98,7 @@ class TrainNN:
         return train(model, data, descent, inactive, some_inactive, begin, keep, of_layers)
 
     def _merges(self, model: RewardModel, descent: Descent) -> bool:
-        """Whether equal observations are put together, where there are few different ones."""
+        """Whether equal observations may be put together, and it pays."""
         if not model.sums_over_observations or self.batch_size is not None:
             return False
         return not isinstance(descent.steps, int) or descent.steps >= FEWEST_STEPS

@@ -78,7 +78,7 @@ class Synthetic(ChunkedSimulation):
 
     @property
     def distinct_arms(self) -> int | None:  # type: ignore[override]
-        """The pool; nobody knows of a subclass that deals other arms."""
+        """The size of the pool; None for a subclass that may deal other arms."""
         return None if overridden(self, Synthetic, "reset", "deal", "deal_chunk", "next_deal") else self.pool
 
     def reset(self, seeds: Sequence[int]) -> None:

@@ -18,7 +18,7 @@ FEWEST_STEPS = 10
 """Gradient steps from which merging pays: it takes as long as about five steps on all observations."""
 
 AT_ONCE = 2**20
-"""Observations that are looked at together, or those of one replica: each of them needs 50 bytes meanwhile."""
+"""The most observations that are grouped at once, but at least those of one replica. Each takes about 50 bytes."""
 
 
 def merged(data: Observations, rows: int) -> Observations | None:
