@@ -54,7 +54,7 @@ not practically equal.
 - **undecided**: none of these. It is no evidence that the agents are alike.
 
 A comparison is decided for sure where its interval has a half-width of at most {MARGIN / 2:.1%}: it lies on one side \
-of zero, or within {MARGIN:.0%}. Where TrainNN is stable, the first seeds of a panel show how much differences vary, \
+of zero, or within {MARGIN:.0%}. In the reading "stable", the first seeds of a panel show how much differences vary, \
 and from that alone, not from the differences themselves, follows how many seeds the panel gets (Stein's two stages).
 
 A seed whose TrainNN diverged counts against the agent that lost it: it has the worst number that any agent of the \
